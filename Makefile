@@ -1,0 +1,23 @@
+# Thin on purpose: what these do is written in crates/xtask.
+
+CARGO ?= cargo
+
+.PHONY: help setup demo test bench
+
+help:
+	@echo 'make demo    real files on twelve drives, through two drive failures, in a few minutes'
+	@echo 'make test    unit, property and end-to-end tests'
+	@echo 'make bench   what the engine costs on this machine: no drives needed'
+	@echo 'make setup   installs what the others need (Debian packages; they call it themselves)'
+
+setup:
+	@$(CARGO) xtask setup
+
+demo: setup
+	@$(CARGO) xtask demo
+
+test: setup
+	@$(CARGO) xtask test
+
+bench:
+	@$(CARGO) xtask bench

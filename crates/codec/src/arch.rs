@@ -1,0 +1,74 @@
+//! The kernels, one thin file per instruction set, and which of them this machine
+//! can run. The only room of this crate with `unsafe`.
+//!
+//! What keeps it sound: a [`Kernel`] is handed out by [`usable`] only, which has
+//! asked the processor, and only a `Kernel` enters an instruction set's code.
+
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512_gfni;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+use arrayvec::ArrayVec;
+
+use crate::plain;
+use crate::tables::Job;
+
+/// The names of all kernels of all machines, the fastest first.
+pub(crate) const NAMES: [&str; 4] = ["avx512-gfni", "avx2", "neon", "plain"];
+
+/// A kernel that this machine can run.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernel {
+    name: &'static str,
+    run: unsafe fn(&mut Job<'_, '_>),
+}
+
+impl Kernel {
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Carries out the job.
+    pub(crate) fn run(self, job: &mut Job<'_, '_>) {
+        // SAFETY: `usable` made this value, and only after the processor was seen to
+        // have the instructions that `run` was compiled for.
+        unsafe { (self.run)(job) }
+    }
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The kernels that this machine can run, the fastest first; never empty.
+pub(crate) fn usable() -> ArrayVec<Kernel, { NAMES.len() }> {
+    let mut kernels = ArrayVec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        if avx512_gfni::detected() {
+            kernels.push(kernel("avx512-gfni", avx512_gfni::run));
+        }
+        if avx2::detected() {
+            kernels.push(kernel("avx2", avx2::run));
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    if neon::detected() {
+        kernels.push(kernel("neon", neon::run));
+    }
+    kernels.push(kernel("plain", plain::run));
+    kernels
+}
+
+/// Called by `usable` only, after `run`'s instructions were detected.
+fn kernel(name: &'static str, run: unsafe fn(&mut Job<'_, '_>)) -> Kernel {
+    debug_assert!(NAMES.contains(&name));
+    Kernel { name, run }
+}

@@ -1,0 +1,288 @@
+use super::*;
+use crate::field::{multiply, power_of_two};
+use crate::kernels;
+use crate::testing::{noise, refs, refs_mut};
+
+/// Bytes around every slice, to see that nothing else is written.
+const GUARD: usize = 80;
+const UNTOUCHED: u8 = 0xa5;
+
+/// The definition: each output byte is the sum of products of the input bytes.
+fn by_definition(transform: &Transform, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let sum_at = |row: usize, at: usize| {
+        inputs.iter().enumerate().fold(0, |sum, (col, input)| {
+            sum ^ multiply(transform.coefficient(row, col), input[at])
+        })
+    };
+    (0..transform.rows())
+        .map(|row| (0..inputs[0].len()).map(|at| sum_at(row, at)).collect())
+        .collect()
+}
+
+/// Matrices that take every way through the kernels: XOR, mirrors, an updater, P and
+/// Q, P and Q and more, and any matrix with rows below and above a batch.
+fn matrices(rng: &mut fastrand::Rng) -> Vec<(usize, usize, Vec<u8>)> {
+    let mut all = vec![
+        (1, 1, vec![1]),
+        (1, 2, vec![1; 2]),
+        (1, 5, vec![1; 5]),
+        (3, 1, vec![1; 3]),
+        (3, 2, vec![1, 1, 7, 7, 200, 200]),
+        (0, 3, vec![]),
+    ];
+    for columns in [2, 3, 8] {
+        let mut pq = vec![1; columns];
+        pq.extend((0..columns).map(power_of_two));
+        all.push((2, columns, pq.clone()));
+        pq.extend((0..columns).map(|_| rng.u8(..)));
+        all.push((3, columns, pq));
+    }
+    for rows in [1, 2, 3, 4, 5, 6, 7, 8, 9, 13] {
+        for columns in [1, 2, 5] {
+            all.push((rows, columns, bytes(rng, rows * columns)));
+        }
+    }
+    all
+}
+
+fn bytes(rng: &mut fastrand::Rng, count: usize) -> Vec<u8> {
+    (0..count).map(|_| rng.u8(..)).collect()
+}
+
+/// Strips of which any prefix is a case, and what comes of them.
+struct Sample {
+    transform: Transform,
+    inputs: Vec<Vec<u8>>,
+    expected: Vec<Vec<u8>>,
+}
+
+impl Sample {
+    fn new(rng: &mut fastrand::Rng, rows: usize, cols: usize, matrix: &[u8], len: usize) -> Sample {
+        let transform = Transform::new(rows, cols, matrix);
+        let inputs = noise(rng, cols, len);
+        let expected = by_definition(&transform, &inputs);
+        Sample {
+            transform,
+            inputs,
+            expected,
+        }
+    }
+
+    /// Runs one kernel over the first `len` bytes, every slice displaced from a
+    /// 64-byte boundary by its own amount, and looks at every byte afterwards.
+    fn check(&self, kernel: &str, mode: Mode, rows: u64, len: usize, displaced: usize) {
+        let place = |index: usize| GUARD + (displaced + 13 * index) % 65;
+        let held: Vec<Vec<u8>> = self
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(i, input)| [&vec![0; place(i)], &input[..len]].concat())
+            .collect();
+        let inputs: Vec<&[u8]> = held
+            .iter()
+            .enumerate()
+            .map(|(i, held)| &held[place(i)..])
+            .collect();
+        let chosen: Vec<usize> = (0..64).filter(|row| rows & (1 << row) != 0).collect();
+        let mut outputs: Vec<Vec<u8>> = (0..chosen.len())
+            .map(|i| vec![UNTOUCHED; place(i + 5) + len + GUARD])
+            .collect();
+        let mut slices: Vec<&mut [u8]> = outputs
+            .iter_mut()
+            .enumerate()
+            .map(|(i, output)| &mut output[place(i + 5)..][..len])
+            .collect();
+        self.transform
+            .run_on(kernel, mode, rows, &inputs, &mut slices)
+            .expect("a usable kernel");
+        for (i, (output, &row)) in outputs.iter().zip(&chosen).enumerate() {
+            let (before, rest) = output.split_at(place(i + 5));
+            let (result, after) = rest.split_at(len);
+            let held = if mode == Mode::Replace { 0 } else { UNTOUCHED };
+            let right = (result.iter().zip(&self.expected[row])).all(|(r, e)| *r == e ^ held);
+            assert!(
+                right,
+                "{kernel} {mode:?} row {row} of {:?}, {len} bytes displaced by {displaced}",
+                self.transform
+            );
+            assert!(before.iter().chain(after).all(|&b| b == UNTOUCHED));
+        }
+    }
+
+    fn all_rows(&self) -> u64 {
+        self.transform.all_rows()
+    }
+}
+
+const MODES: [Mode; 2] = [Mode::Replace, Mode::Accumulate];
+
+#[test]
+fn every_kernel_is_right_at_every_length() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    for (rows, cols, matrix) in matrices(&mut rng) {
+        let sample = Sample::new(&mut rng, rows, cols, &matrix, 300);
+        for kernel in kernels() {
+            for len in 0..=300 {
+                let mode = MODES[len % 2];
+                sample.check(kernel, mode, sample.all_rows(), len, 0);
+                sample.check(kernel, MODES[1 - len % 2], sample.all_rows(), len, len);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kernel_is_right_at_every_alignment() {
+    let mut rng = fastrand::Rng::with_seed(2);
+    for (rows, cols, matrix) in matrices(&mut rng) {
+        let sample = Sample::new(&mut rng, rows, cols, &matrix, 577);
+        for kernel in kernels() {
+            for displaced in 0..=64 {
+                let len = [255, 256, 257, 512, 577][displaced % 5];
+                sample.check(
+                    kernel,
+                    MODES[displaced % 2],
+                    sample.all_rows(),
+                    len,
+                    displaced,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_coefficient_meets_every_byte() {
+    let input: Vec<u8> = (0..512).map(|i| i as u8).collect();
+    for coefficient in 0..=255 {
+        let expected: Vec<u8> = input.iter().map(|&b| multiply(coefficient, b)).collect();
+        // The second keeps the kernel from the short way of uniform rows.
+        for matrix in [vec![coefficient], vec![coefficient, coefficient ^ 1]] {
+            let transform = Transform::new(1, matrix.len(), &matrix);
+            let zeroes = [0; 512];
+            let inputs = [&input[..], &zeroes[..]];
+            for kernel in kernels() {
+                let mut output = [UNTOUCHED; 512];
+                let inputs = &inputs[..matrix.len()];
+                transform
+                    .run_on(kernel, Mode::Replace, 1, inputs, &mut [&mut output])
+                    .expect("a usable kernel");
+                assert!(output == expected[..], "{kernel} by {coefficient}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_number_of_rows_and_columns_is_right() {
+    let mut rng = fastrand::Rng::with_seed(3);
+    for size in 1..=STRIPS_MAX {
+        for (rows, cols) in [(size, 3), (3, size), (size, size.div_ceil(4))] {
+            let matrix = bytes(&mut rng, rows * cols);
+            let sample = Sample::new(&mut rng, rows, cols, &matrix, 530);
+            for kernel in kernels() {
+                sample.check(kernel, MODES[size % 2], sample.all_rows(), 530, size);
+            }
+        }
+    }
+}
+
+#[test]
+fn strips_longer_than_a_block_are_right() {
+    let mut rng = fastrand::Rng::with_seed(4);
+    for (rows, cols) in [(20, 20), (9, 3), (32, 32), (5, 16)] {
+        let matrix = bytes(&mut rng, rows * cols);
+        let sample = Sample::new(&mut rng, rows, cols, &matrix, 20_011);
+        for kernel in kernels() {
+            for len in [20_011, 16_384] {
+                sample.check(kernel, Mode::Accumulate, sample.all_rows(), len, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn chosen_rows_go_to_the_outputs_in_order() {
+    let mut rng = fastrand::Rng::with_seed(5);
+    for (rows, cols, matrix) in matrices(&mut rng) {
+        let sample = Sample::new(&mut rng, rows, cols, &matrix, 300);
+        for kernel in kernels() {
+            for _ in 0..40 {
+                let chosen = rng.u64(..) & sample.all_rows();
+                sample.check(kernel, MODES[rng.usize(..2)], chosen, 300, rng.usize(..64));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_chosen_kernel_answers_as_the_named_one() {
+    let mut rng = fastrand::Rng::with_seed(6);
+    let matrix = bytes(&mut rng, 12);
+    let sample = Sample::new(&mut rng, 3, 4, &matrix, 700);
+    let inputs = refs(&sample.inputs);
+
+    let mut outputs = vec![vec![UNTOUCHED; 700]; 3];
+    sample.transform.apply(&inputs, &mut refs_mut(&mut outputs));
+    assert_eq!(outputs, sample.expected);
+    sample
+        .transform
+        .accumulate(&inputs, &mut refs_mut(&mut outputs));
+    assert!(outputs.iter().all(|output| crate::is_zero(output)));
+
+    let mut outputs = vec![vec![UNTOUCHED; 700]; 2];
+    sample
+        .transform
+        .apply_rows(0b101, &inputs, &mut refs_mut(&mut outputs));
+    assert_eq!(outputs, [&sample.expected[0][..], &sample.expected[2][..]]);
+    sample
+        .transform
+        .accumulate_rows(0b101, &inputs, &mut refs_mut(&mut outputs));
+    assert!(outputs.iter().all(|output| crate::is_zero(output)));
+}
+
+#[test]
+fn an_unknown_kernel_is_refused_and_nothing_written() {
+    let transform = Transform::new(1, 1, &[1]);
+    let mut output = [UNTOUCHED; 4];
+    let refused = transform.run_on("abacus", Mode::Replace, 1, &[&[0; 4]], &mut [&mut output]);
+    assert!(matches!(refused, Err(KernelError::Unknown { .. })));
+    assert_eq!(output, [UNTOUCHED; 4]);
+}
+
+/// Calls `apply` of a 2 × 2 matrix with these lengths of inputs and outputs.
+fn apply_with_lengths(inputs: &[usize], outputs: &[usize]) {
+    let inputs: Vec<Vec<u8>> = inputs.iter().map(|&len| vec![0; len]).collect();
+    let mut outputs: Vec<Vec<u8>> = outputs.iter().map(|&len| vec![0; len]).collect();
+    Transform::new(2, 2, &[1, 1, 1, 2]).apply(&refs(&inputs), &mut refs_mut(&mut outputs));
+}
+
+#[test]
+#[should_panic(expected = "inputs")]
+fn too_few_inputs_panic() {
+    apply_with_lengths(&[8], &[8, 8]);
+}
+
+#[test]
+#[should_panic(expected = "outputs")]
+fn too_many_outputs_panic() {
+    apply_with_lengths(&[8, 8], &[8, 8, 8]);
+}
+
+#[test]
+#[should_panic(expected = "lengths")]
+fn a_shorter_input_panics() {
+    apply_with_lengths(&[8, 7], &[8, 8]);
+}
+
+#[test]
+#[should_panic(expected = "lengths")]
+fn a_longer_output_panics() {
+    apply_with_lengths(&[8, 8], &[8, 9]);
+}
+
+#[test]
+#[should_panic(expected = "a row that is not there")]
+fn a_row_past_the_last_panics() {
+    Transform::new(1, 1, &[1]).apply_rows(2, &[&[]], &mut [&mut []]);
+}

@@ -1,0 +1,350 @@
+//! Each algorithm once, over a small trait that an instruction set fills in.
+//!
+//! All functions here are inlined into the one entry function of an instruction set
+//! (`arch/`), which is what lets the compiler use its instructions.
+//!
+//! Sources are read once per batch of output rows: the sums of a batch stay in
+//! registers while all columns pass by. Where more than one batch is needed, the
+//! strips are cut into blocks whose sources stay in the first-level cache between the
+//! batches. What remains of a strip after the last whole step goes to the plain code;
+//! in this house lengths are multiples of 512 bytes, and nothing remains.
+
+use std::ops::Range;
+
+use crate::plain;
+use crate::tables::{Job, Tables, bits};
+
+/// One register full of bytes, and how to multiply them.
+///
+/// `Isa` proves that the processor has the instructions: a vector comes from nothing
+/// but an `Isa`, so every operation on one is allowed.
+pub(crate) trait Vector: Copy {
+    /// Proof that the instruction set is there.
+    type Isa: Copy;
+    /// A coefficient in memory.
+    type Stored;
+    /// A coefficient in registers.
+    type Factor: Copy;
+    /// A vector made ready to be multiplied by several factors.
+    type Split: Copy;
+
+    /// Bytes in a vector.
+    const BYTES: usize;
+    /// Whether there are 32 registers (else 16), and multiplying needs no temporaries
+    /// that would fill them.
+    const WIDE: bool;
+    /// Whether `double` costs less than a product, so that Q is best made by Horner's
+    /// rule.
+    const DOUBLES: bool;
+
+    fn zero(isa: Self::Isa) -> Self;
+    /// Tells the processor that the 64 bytes around this address will be read soon. It
+    /// may lie outside of every slice: nothing is read. Does nothing by default.
+    #[inline(always)]
+    fn prefetch(_isa: Self::Isa, _address: *const u8) {}
+    /// Reads the first `BYTES` bytes; panics if there are fewer.
+    fn load(isa: Self::Isa, from: &[u8]) -> Self;
+    /// Writes the first `BYTES` bytes; panics if there are fewer.
+    fn store(self, to: &mut [u8]);
+    fn xor(self, other: Self) -> Self;
+    fn xor3(self, second: Self, third: Self) -> Self;
+    /// Multiplies each byte by 2.
+    fn double(self) -> Self;
+    fn split(self) -> Self::Split;
+    fn stored(tables: &Tables) -> &[Self::Stored];
+    fn factor(isa: Self::Isa, stored: &Self::Stored) -> Self::Factor;
+    fn product(split: Self::Split, factor: Self::Factor) -> Self;
+}
+
+/// Most vectors of one strip that are in the registers at a time.
+const SPAN: usize = 4;
+
+/// How far ahead of its use a source is asked for. The processor's own prefetcher
+/// follows a few streams well and twenty badly: on a Zen 5 core, out of cache, asking
+/// raised 8+2 from 19 to 24, 16+4 from 17 to 24 and 20+8 from 12 to 22 GB/s of data.
+/// 512 to 1024 measure alike within the noise.
+const AHEAD_BYTES: usize = 512;
+
+/// Bytes that one prefetch brings.
+const LINE_BYTES: usize = 64;
+
+/// Source bytes to keep in a first-level cache of 32 KiB or more while several
+/// batches of rows use them.
+const BLOCK_BYTES: usize = 24 * 1024;
+
+/// Carries out the whole job.
+#[inline(always)]
+pub(crate) fn run<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>) {
+    let whole = job.len - job.len % (SPAN * V::BYTES);
+    if whole > 0 {
+        if job.tables.is_uniform() {
+            uniform::<V>(isa, job, whole);
+        } else {
+            general::<V>(isa, job, whole);
+        }
+    }
+    if whole < job.len {
+        plain::run_range(job, whole..job.len);
+    }
+}
+
+/// Every row has one coefficient: sum the inputs, then multiply once a row.
+#[inline(always)]
+fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
+    let stored = V::stored(job.tables);
+    let step = SPAN * V::BYTES;
+    for at in (0..whole).step_by(step) {
+        let mut sum = [V::zero(isa); SPAN];
+        let mut pairs = job.inputs.chunks_exact(2);
+        for pair in &mut pairs {
+            let first = fetch::<V, SPAN>(isa, &pair[0][at..at + step]);
+            let second = fetch::<V, SPAN>(isa, &pair[1][at..at + step]);
+            for u in 0..SPAN {
+                sum[u] = sum[u].xor3(first[u], second[u]);
+            }
+        }
+        for input in pairs.remainder() {
+            let last = fetch::<V, SPAN>(isa, &input[at..at + step]);
+            for u in 0..SPAN {
+                sum[u] = sum[u].xor(last[u]);
+            }
+        }
+        for (output, row) in job.outputs.iter_mut().zip(bits(job.rows)) {
+            let mut result = sum;
+            if !job.tables.is_xor(row) {
+                let factor = V::factor(isa, &stored[row]);
+                for u in 0..SPAN {
+                    result[u] = V::product(sum[u].split(), factor);
+                }
+            }
+            put(isa, result, job.accumulate, &mut output[at..at + step]);
+        }
+    }
+}
+
+/// Neighbouring rows that are summed in one pass over the sources.
+#[derive(Clone, Copy)]
+struct Batch {
+    first_row: usize,
+    rows: usize,
+    /// Index of the output that the first row goes to.
+    first_output: usize,
+}
+
+/// Most rows in a batch: eight times two or four times four sums fill half of 32
+/// registers; four are what 16 registers hold beside tables and sources.
+const fn batch_max<V: Vector>() -> usize {
+    if V::WIDE { 8 } else { 4 }
+}
+
+/// The next batch of the rows in `rows`, as even as may be: 3 + 2, not 4 + 1.
+#[inline(always)]
+fn next_batch<V: Vector>(rows: u64, first_output: usize) -> Batch {
+    let first_row = rows.trailing_zeros() as usize;
+    let neighbours = (rows >> first_row).trailing_ones() as usize;
+    let batches = neighbours.div_ceil(batch_max::<V>());
+    Batch {
+        first_row,
+        rows: neighbours.div_ceil(batches),
+        first_output,
+    }
+}
+
+/// Any matrix, in blocks and batches.
+#[inline(always)]
+fn general<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
+    let step = SPAN * V::BYTES;
+    let block = if job.rows.count_ones() as usize <= batch_max::<V>() {
+        whole
+    } else {
+        (BLOCK_BYTES / job.inputs.len()).next_multiple_of(step)
+    };
+    let mut start = 0;
+    while start < whole {
+        let end = whole.min(start + block);
+        let (mut rows, mut output) = (job.rows, 0);
+        while rows != 0 {
+            let batch = next_batch::<V>(rows, output);
+            run_batch::<V>(isa, job, batch, start..end);
+            rows &= !(((1 << batch.rows) - 1) << batch.first_row);
+            output += batch.rows;
+        }
+        start = end;
+    }
+}
+
+/// Picks the code for the batch's number of rows: the more rows, the fewer vectors of
+/// each, so that the sums fit into the registers.
+#[inline(always)]
+fn run_batch<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range: Range<usize>) {
+    if V::DOUBLES && batch.first_row == 0 && batch.rows == 2 && job.tables.starts_with_pq() {
+        return horner::<V>(isa, job, batch, range);
+    }
+    if V::WIDE {
+        match batch.rows {
+            1 => sums::<V, 1, 4>(isa, job, batch, range),
+            2 => sums::<V, 2, 4>(isa, job, batch, range),
+            3 => sums::<V, 3, 4>(isa, job, batch, range),
+            4 => sums::<V, 4, 4>(isa, job, batch, range),
+            5 => sums::<V, 5, 2>(isa, job, batch, range),
+            6 => sums::<V, 6, 2>(isa, job, batch, range),
+            7 => sums::<V, 7, 2>(isa, job, batch, range),
+            8 => sums::<V, 8, 2>(isa, job, batch, range),
+            rows => unreachable!("a batch of {rows} rows"),
+        }
+    } else {
+        match batch.rows {
+            1 => sums::<V, 1, 4>(isa, job, batch, range),
+            2 => sums::<V, 2, 2>(isa, job, batch, range),
+            3 => sums::<V, 3, 1>(isa, job, batch, range),
+            4 => sums::<V, 4, 1>(isa, job, batch, range),
+            rows => unreachable!("a batch of {rows} rows"),
+        }
+    }
+}
+
+#[inline(always)]
+fn sums<V: Vector, const ROWS: usize, const WIDTH: usize>(
+    isa: V::Isa,
+    job: &mut Job<'_, '_>,
+    batch: Batch,
+    range: Range<usize>,
+) {
+    if job.tables.is_xor(batch.first_row) {
+        table_sums::<V, ROWS, WIDTH, true>(isa, job, batch, range);
+    } else {
+        table_sums::<V, ROWS, WIDTH, false>(isa, job, batch, range);
+    }
+}
+
+/// Sums of products by tables, for `ROWS` rows over `WIDTH` vectors at a time. With
+/// `PLAIN` the first row has only ones and needs no product.
+#[inline(always)]
+fn table_sums<V: Vector, const ROWS: usize, const WIDTH: usize, const PLAIN: bool>(
+    isa: V::Isa,
+    job: &mut Job<'_, '_>,
+    batch: Batch,
+    range: Range<usize>,
+) {
+    let step = WIDTH * V::BYTES;
+    let stored = V::stored(job.tables);
+    let (rows, columns) = (job.tables.rows(), job.inputs.len());
+    let factors = |column: usize| -> &[V::Stored; ROWS] {
+        stored[column * rows + batch.first_row..]
+            .first_chunk()
+            .expect("a batch of rows that are there")
+    };
+    for at in range.step_by(step) {
+        let mut sum = [[V::zero(isa); WIDTH]; ROWS];
+        let mut column = 0;
+        while V::WIDE && column + 2 <= columns {
+            let a = fetch::<V, WIDTH>(isa, &job.inputs[column][at..at + step]);
+            let b = fetch::<V, WIDTH>(isa, &job.inputs[column + 1][at..at + step]);
+            let (by_a, by_b) = (factors(column), factors(column + 1));
+            for row in 0..ROWS {
+                let a = times::<V, WIDTH, PLAIN>(isa, a, row, &by_a[row]);
+                let b = times::<V, WIDTH, PLAIN>(isa, b, row, &by_b[row]);
+                for u in 0..WIDTH {
+                    sum[row][u] = sum[row][u].xor3(a[u], b[u]);
+                }
+            }
+            column += 2;
+        }
+        while column < columns {
+            let source = fetch::<V, WIDTH>(isa, &job.inputs[column][at..at + step]);
+            let by = factors(column);
+            for row in 0..ROWS {
+                let product = times::<V, WIDTH, PLAIN>(isa, source, row, &by[row]);
+                for u in 0..WIDTH {
+                    sum[row][u] = sum[row][u].xor(product[u]);
+                }
+            }
+            column += 1;
+        }
+        for (row, sum) in sum.into_iter().enumerate() {
+            let output = &mut job.outputs[batch.first_output + row];
+            put(isa, sum, job.accumulate, &mut output[at..at + step]);
+        }
+    }
+}
+
+/// P and Q together: the last column first, Q doubled before each next one is added.
+#[inline(always)]
+fn horner<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range: Range<usize>) {
+    let step = SPAN * V::BYTES;
+    for at in range.step_by(step) {
+        let mut p = [V::zero(isa); SPAN];
+        let mut q = [V::zero(isa); SPAN];
+        for input in job.inputs.iter().rev() {
+            let source = fetch::<V, SPAN>(isa, &input[at..at + step]);
+            for u in 0..SPAN {
+                p[u] = p[u].xor(source[u]);
+                q[u] = q[u].double().xor(source[u]);
+            }
+        }
+        let (first, second) = (batch.first_output, batch.first_output + 1);
+        put(
+            isa,
+            p,
+            job.accumulate,
+            &mut job.outputs[first][at..at + step],
+        );
+        put(
+            isa,
+            q,
+            job.accumulate,
+            &mut job.outputs[second][at..at + step],
+        );
+    }
+}
+
+/// The vectors times the factor of a row, which in row 0 is 1 if `PLAIN`.
+#[inline(always)]
+fn times<V: Vector, const WIDTH: usize, const PLAIN: bool>(
+    isa: V::Isa,
+    source: [V; WIDTH],
+    row: usize,
+    stored: &V::Stored,
+) -> [V; WIDTH] {
+    if PLAIN && row == 0 {
+        return source;
+    }
+    let factor = V::factor(isa, stored);
+    let mut product = source;
+    for u in 0..WIDTH {
+        product[u] = V::product(source[u].split(), factor);
+    }
+    product
+}
+
+/// `WIDTH` vectors from the start of a source's window, and a hint for later ones.
+#[inline(always)]
+fn fetch<V: Vector, const WIDTH: usize>(isa: V::Isa, window: &[u8]) -> [V; WIDTH] {
+    let ahead = window.as_ptr().wrapping_add(AHEAD_BYTES);
+    for line in (0..WIDTH * V::BYTES).step_by(LINE_BYTES) {
+        V::prefetch(isa, ahead.wrapping_add(line));
+    }
+    let mut vectors = [V::zero(isa); WIDTH];
+    for u in 0..WIDTH {
+        vectors[u] = V::load(isa, &window[u * V::BYTES..]);
+    }
+    vectors
+}
+
+/// Writes the vectors over, or adds them to, what the window holds.
+#[inline(always)]
+fn put<V: Vector, const WIDTH: usize>(
+    isa: V::Isa,
+    vectors: [V; WIDTH],
+    accumulate: bool,
+    window: &mut [u8],
+) {
+    for u in 0..WIDTH {
+        let place = &mut window[u * V::BYTES..];
+        if accumulate {
+            V::load(isa, place).xor(vectors[u]).store(place);
+        } else {
+            vectors[u].store(place);
+        }
+    }
+}

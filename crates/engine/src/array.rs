@@ -1,0 +1,476 @@
+//! One array: a state machine over requests, stripe operations, regions, members and long work.
+//!
+//! Events go in ([`Array::submit`], [`Array::io_done`], [`Array::command`], [`Array::tick`]),
+//! [`Action`]s come out. The caller carries the actions out in order and reports each I/O's end
+//! once. Nothing here touches a drive, a clock or a thread, so the same engine runs on io_uring
+//! and in the simulator.
+//!
+//! What always holds:
+//! * a stripe is written only by the operation that holds its band's lock alone;
+//! * a region is dirty on every live member before a write of a dirty period touches it;
+//! * a member that was dropped is recorded so on the others before a write that it missed is
+//!   acknowledged;
+//! * strips that are not known to be true (a member being refilled, parity after an unclean stop)
+//!   never enter a computation.
+
+mod background;
+mod command;
+mod locks;
+mod members;
+mod meta;
+mod ops;
+mod regions;
+mod requests;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use strake_codec::Code;
+
+use crate::block::{BlockError, Operation};
+use crate::format::region_map::RegionMap;
+use crate::format::superblock::Superblock;
+use crate::layout::{Geometry, MemberIndex, StripeIndex};
+use crate::plan::{Plan, RequestId, Strips};
+
+pub use background::{TaskKind, TaskReport};
+pub use command::{Command, CommandError, CommandErrorKind, CommandId};
+pub use locks::BandKey;
+use locks::FastMap;
+pub use members::Member;
+
+use background::Background;
+use locks::LockTable;
+use meta::Meta;
+use ops::Op;
+use regions::Regions;
+use requests::{Direct, Request};
+use slots::Slots;
+
+/// Index of a stripe operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct OpId(pub u32);
+
+/// Names an I/O until its end is reported; opaque to the caller, below 2⁵⁶.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token(pub u64);
+
+/// What a token belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Direct,
+    Op,
+    Flush,
+    Region,
+    Meta,
+    Background,
+}
+
+impl Token {
+    fn new(class: Class, index: u32, part: u32) -> Token {
+        debug_assert!(index < 1 << 24 && part < 1 << 24);
+        Token((class as u64) << 48 | u64::from(part) << 24 | u64::from(index))
+    }
+
+    fn index(self) -> u32 {
+        (self.0 & 0xff_ffff) as u32
+    }
+
+    fn part(self) -> u32 {
+        (self.0 >> 24 & 0xff_ffff) as u32
+    }
+
+    fn class(self) -> Class {
+        const CLASSES: [Class; 6] = [
+            Class::Direct,
+            Class::Op,
+            Class::Flush,
+            Class::Region,
+            Class::Meta,
+            Class::Background,
+        ];
+        CLASSES[(self.0 >> 48 & 0xff) as usize]
+    }
+}
+
+/// Memory of an I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoMemory {
+    /// Request's buffer from this byte on.
+    Request(RequestId, u32),
+    /// Operation's slot from this byte on.
+    Slot(OpId, u8, u32),
+}
+
+/// What an I/O does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IoKind {
+    /// Read into memory.
+    Read(IoMemory),
+    /// Write from memory; `true`: durable at completion.
+    Write(IoMemory, bool),
+    /// Write bytes that the engine made (superblock, map page); durable at completion.
+    WriteMeta(Vec<u8>),
+    /// Make the range read as zeroes.
+    WriteZeroes,
+    /// The range is not needed any more.
+    Discard,
+    /// Make everything written durable.
+    Flush,
+}
+
+/// One I/O on one member. `offset` counts from the drive's first byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Io {
+    /// To be handed back to [`Array::io_done`].
+    pub token: Token,
+    /// Member.
+    pub member: MemberIndex,
+    /// First byte on the drive.
+    pub offset: u64,
+    /// Bytes; 0 for a flush.
+    pub length: u32,
+    /// What.
+    pub kind: IoKind,
+}
+
+/// What the caller has to do next, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Start an I/O.
+    Io(Io),
+    /// Compute the spans of an operation's plan in its slots ([`Array::op_plan`],
+    /// [`crate::plan::compute::run`]), copy what the plan says from slots to the request, then
+    /// report with [`Array::computed`]. Slots that do not exist yet are made.
+    Compute(OpId),
+    /// The operation's slots are not needed any more.
+    ReleaseSlots(OpId),
+    /// Fill part of a read request's buffer with zeroes: request, first byte, bytes.
+    Zero(RequestId, u32, u32),
+    /// The request has ended.
+    Complete(RequestId, Result<(), BlockError>),
+    /// The command has ended.
+    CommandDone(CommandId, Result<(), CommandError>),
+    /// Nothing is sent to this member's drive any more: close it once its I/O has ended.
+    Detach(MemberIndex),
+    /// For the log: something an administrator wants to read about.
+    Event(Event),
+}
+
+/// Noteworthy events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A member was dropped.
+    MemberFailed(MemberIndex, &'static str),
+    /// A read error was answered from redundancy and the blocks were rewritten.
+    ReadRepaired(MemberIndex, StripeIndex),
+    /// Blocks could not be delivered.
+    Unavailable(StripeIndex),
+    /// Long work has begun.
+    TaskStarted(TaskKind),
+    /// Long work has ended (or was stopped).
+    TaskEnded(TaskReport),
+}
+
+/// How an I/O failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoError {
+    /// This range could not be read or written.
+    Range,
+    /// The drive is gone.
+    Gone,
+}
+
+/// What an array is started from.
+pub struct Start {
+    /// The superblock all members agreed on, with this start's epoch, lineage and owner in it.
+    pub superblock: Superblock,
+    /// Members whose drives are open.
+    pub present: Vec<bool>,
+    /// The map as the newest pages of all current members say; regions whose parity may not match
+    /// are `NeedsSync`.
+    pub regions: RegionMap,
+    /// Serve reads only and write nothing.
+    pub read_only: bool,
+    /// Bytes that the slots of all operations may take together.
+    pub memory_bytes: usize,
+    /// Now.
+    pub now_ns: u64,
+}
+
+/// Counts since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Read requests.
+    pub reads: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Spans written as full stripes.
+    pub full_stripe: u64,
+    /// Spans written by read-modify-write.
+    pub read_modify: u64,
+    /// Spans written by reconstruct-write.
+    pub reconstruct: u64,
+    /// Write operations that were joined to another's plan.
+    pub joined: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Starting,
+    Running,
+    Stopping,
+    Stopped,
+}
+
+/// The state machine of one array.
+pub struct Array {
+    geometry: Geometry,
+    code: Code,
+    members: Vec<Member>,
+    /// Every member is active: the fast path needs no masks.
+    all_active: bool,
+    requests: Slots<Request>,
+    directs: Slots<Direct>,
+    ops: Slots<Op>,
+    locks: LockTable,
+    granted: Vec<OpId>,
+    regions: Regions,
+    meta: Meta,
+    background: Background,
+    mode: Mode,
+    read_only: bool,
+    /// Metadata could not be written where it must be: no more writes.
+    broken: bool,
+    now_ns: u64,
+    last_request_ns: u64,
+    memory_free: isize,
+    memory_total: isize,
+    memory_waiters: VecDeque<OpId>,
+    early: VecDeque<RequestId>,
+    pending: command::Pending,
+    counters: Counters,
+}
+
+impl Array {
+    /// Starts an array: raises the epoch on all live members before anything is served.
+    pub fn start(start: Start, code: Code, out: &mut Vec<Action>) -> Array {
+        let superblock = start.superblock;
+        let geometry = meta::geometry(&superblock);
+        let members = members::from_superblock(&superblock, &geometry, &start.present);
+        let mut array = Array {
+            regions: Regions::new(&geometry, start.regions),
+            meta: Meta::new(superblock),
+            background: Background::default(),
+            geometry,
+            code,
+            members,
+            all_active: false,
+            requests: Slots::default(),
+            directs: Slots::default(),
+            ops: Slots::default(),
+            locks: LockTable::default(),
+            granted: Vec::new(),
+            mode: Mode::Starting,
+            read_only: start.read_only,
+            broken: false,
+            now_ns: start.now_ns,
+            last_request_ns: 0,
+            memory_free: start.memory_bytes as isize,
+            memory_total: start.memory_bytes as isize,
+            memory_waiters: VecDeque::new(),
+            early: VecDeque::new(),
+            pending: command::Pending::default(),
+            counters: Counters::default(),
+        };
+        array.members_changed();
+        if array.read_only {
+            array.mode = Mode::Running;
+        } else {
+            array.meta_save(out);
+        }
+        array
+    }
+
+    /// Shape and places.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The code, for computing.
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// Members by place.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The superblock as it is (or is about to be) on the members.
+    pub fn superblock(&self) -> &Superblock {
+        self.meta.superblock()
+    }
+
+    /// Counts since the start.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Regions by state: unwritten, clean, dirty, needs resync.
+    pub fn region_counts(&self) -> [u64; 4] {
+        self.regions.counts()
+    }
+
+    /// Read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Everything has ended and all is durable; no action will come any more.
+    pub fn is_stopped(&self) -> bool {
+        self.mode == Mode::Stopped
+    }
+
+    /// Requests and operations under way.
+    pub fn busy(&self) -> bool {
+        self.requests.used() > 0 || self.ops.used() > 0
+    }
+
+    /// The plan and its fragments' memory, for [`Action::Compute`].
+    pub fn op_plan(&self, op: OpId) -> (&Plan, &[crate::plan::Fragment]) {
+        let op = &self.ops[op.0];
+        (&op.plan, &op.fragments)
+    }
+
+    /// Reports the end of an I/O.
+    pub fn io_done(&mut self, token: Token, result: Result<(), IoError>, out: &mut Vec<Action>) {
+        match token.class() {
+            Class::Direct => self.direct_done(token.index(), result, out),
+            Class::Op => self.op_io_done(OpId(token.index()), token.part(), result, out),
+            Class::Flush => self.flush_done(token, result, out),
+            Class::Region => self.region_io_done(token, result, out),
+            Class::Meta => self.meta_io_done(token, result, out),
+            Class::Background => self.background_io_done(token, result, out),
+        }
+    }
+
+    /// Says what time it is, without work.
+    pub fn set_now(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// Moves time on: idle regions are cleaned, long work goes on, progress is saved.
+    pub fn tick(&mut self, now_ns: u64, out: &mut Vec<Action>) {
+        self.now_ns = now_ns;
+        if self.mode == Mode::Running {
+            self.clean_idle_regions(out);
+            self.background_step(out);
+        }
+        self.stop_step(out);
+    }
+
+    /// When [`Array::tick`] wants to be called next, in the clock of `now_ns`; `None`: no need.
+    pub fn next_tick_ns(&self) -> Option<u64> {
+        if self.mode != Mode::Running {
+            return None;
+        }
+        match (self.regions.next_clean_ns(), self.background.next_step_ns()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// First byte of the data area on every member.
+    fn data_offset(&self) -> u64 {
+        self.meta.superblock().areas.data.offset
+    }
+
+    fn band_of(&self, stripe: StripeIndex, row_byte: u32) -> BandKey {
+        let bands = self.geometry.bands();
+        let band = if bands == 1 { 0 } else { u64::from(row_byte) / self.geometry.band_bytes() };
+        BandKey(stripe.0 * bands + band)
+    }
+
+    fn stripe_of(&self, band: BandKey) -> StripeIndex {
+        StripeIndex(band.0 / self.geometry.bands())
+    }
+
+    /// Rows of a band within its strips.
+    fn band_rows(&self, band: BandKey) -> (u32, u32) {
+        let bytes = self.geometry.band_bytes();
+        let start = (band.0 % self.geometry.bands()) * bytes;
+        (start as u32, (start + bytes) as u32)
+    }
+
+    /// What can be read and written of a stripe's band now. `excluded`: strips that were found
+    /// unreadable.
+    fn strips(&self, band: BandKey, excluded: u64) -> Strips {
+        let stripe = self.stripe_of(band);
+        let (data, parity) = (self.geometry.data(), self.geometry.parity());
+        let all = crate::plan::mask(data + parity);
+        let mut strips = Strips {
+            data,
+            parity,
+            readable: all,
+            writable: all,
+        };
+        if !self.all_active {
+            for strip in 0..data + parity {
+                let member = self.geometry.member(stripe, strip);
+                if !self.in_sync(member, band) {
+                    strips.readable &= !(1 << strip);
+                    strips.writable &= !(1 << strip);
+                }
+            }
+        }
+        if self.regions.needs_sync(self.geometry.region(stripe)) {
+            // Parity may not match data here. Of mirrors one copy, always the same, is the truth.
+            strips.readable &= if data == 1 {
+                strips.readable & strips.readable.wrapping_neg()
+            } else {
+                strips.data_mask()
+            };
+        }
+        strips.readable &= !excluded;
+        strips
+    }
+
+    fn live_members(&self) -> impl Iterator<Item = MemberIndex> + '_ {
+        self.members
+            .iter()
+            .enumerate()
+            .filter(|(_, member)| member.is_live())
+            .map(|(index, _)| MemberIndex(index as u16))
+    }
+
+    fn member_io(&mut self, io: Io, out: &mut Vec<Action>) {
+        self.members[io.member.at()].in_flight += 1;
+        out.push(Action::Io(io));
+    }
+
+    fn member_io_ended(&mut self, member: MemberIndex) {
+        self.members[member.at()].in_flight -= 1;
+    }
+}
+
+/// The code of a superblock's shape, for [`Array::start`].
+///
+/// # Errors
+/// The text of the codec's refusal.
+pub fn code_of(superblock: &Superblock) -> Result<Code, String> {
+    Code::new(superblock.data.into(), superblock.parity.into()).map_err(|e| e.to_string())
+}
+
+fn is_write(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Write | Operation::WriteZeroes | Operation::Discard
+    )
+}

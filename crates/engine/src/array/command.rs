@@ -1,0 +1,361 @@
+//! Commands of the administrator, each answered when its effect is durable.
+
+use super::*;
+use crate::format::superblock::MemberState;
+use uuid::Uuid;
+
+/// Names a command until its end is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CommandId(pub u64);
+
+/// What an administrator can ask of a running array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Drop a member.
+    Fail {
+        /// Member.
+        member: MemberIndex,
+        /// Also when data becomes unavailable.
+        force: bool,
+    },
+    /// Take a member out of its place.
+    Remove {
+        /// Member.
+        member: MemberIndex,
+        /// Also when data becomes unavailable.
+        force: bool,
+    },
+    /// A drive has been opened for an empty place: make it a member and rebuild it.
+    Replace {
+        /// Place.
+        member: MemberIndex,
+        /// New identity.
+        uuid: Uuid,
+        /// Serial number for the records.
+        serial: String,
+        /// Size of the drive in bytes.
+        size_bytes: u64,
+    },
+    /// Start a scrub.
+    Scrub {
+        /// Rewrite parity that does not hold.
+        repair: bool,
+    },
+    /// End a scrub.
+    StopScrub,
+    /// Share of long work while clients are busy, 1 to 100.
+    Priority(u8),
+    /// Drain, clean, stop.
+    Stop,
+}
+
+/// Kind of a refused command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandErrorKind {
+    /// No such member.
+    NotFound,
+    /// Not in this state.
+    Conflict,
+    /// Would cost data.
+    Refused,
+    /// A drive failed.
+    Drive,
+    /// The array is stopping.
+    Stopped,
+}
+
+/// Why a command was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CommandError {
+    /// For programs.
+    pub kind: CommandErrorKind,
+    /// For people.
+    pub message: String,
+}
+
+impl CommandError {
+    fn new(kind: CommandErrorKind, message: impl std::convert::Into<String>) -> CommandError {
+        CommandError { kind, message: message.into() }
+    }
+
+    /// The array is not served any more.
+    pub fn stopped() -> CommandError {
+        CommandError::new(CommandErrorKind::Stopped, "the array is stopped")
+    }
+
+    pub(super) fn drive(message: &str) -> CommandError {
+        CommandError::new(CommandErrorKind::Drive, message)
+    }
+}
+
+/// A clean stop under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StopStage {
+    Draining,
+    Cleaning,
+    Flushing(u32),
+    Saving,
+}
+
+/// A drive that is becoming a member: it has its place when it has the region map.
+struct Joining {
+    member: MemberIndex,
+    command: CommandId,
+    uuid: Uuid,
+    serial: String,
+    size_bytes: u64,
+}
+
+/// Commands that wait for something other than a save.
+#[derive(Default)]
+pub(super) struct Pending {
+    joining: Vec<Joining>,
+    stop: Option<(CommandId, StopStage)>,
+}
+
+impl Array {
+    /// Takes a command; its end comes as [`Action::CommandDone`].
+    pub fn command(&mut self, id: CommandId, command: Command, out: &mut Vec<Action>) {
+        if let Err(error) = self.command_begin(id, command, out) {
+            out.push(Action::CommandDone(id, Err(error)));
+        }
+    }
+
+    fn command_begin(&mut self, id: CommandId, command: Command, out: &mut Vec<Action>) -> Result<(), CommandError> {
+        if matches!(self.mode, Mode::Stopping | Mode::Stopped) {
+            return Err(CommandError::new(CommandErrorKind::Stopped, "the array is stopping"));
+        }
+        if self.read_only && command != Command::Stop {
+            return Err(CommandError::new(
+                CommandErrorKind::Conflict,
+                "the array was imported read-only: stop it and import it without --read-only first",
+            ));
+        }
+        match command {
+            Command::Fail { member, force } => self.fail(id, member, force, out),
+            Command::Remove { member, force } => self.remove(id, member, force, out),
+            Command::Replace { member, uuid, serial, size_bytes } => {
+                self.replace(id, member, (uuid, serial, size_bytes), out)
+            }
+            Command::Scrub { repair } => {
+                self.scrub_start(repair, out)?;
+                out.push(Action::CommandDone(id, Ok(())));
+                Ok(())
+            }
+            Command::StopScrub => {
+                self.scrub_stop(out)?;
+                out.push(Action::CommandDone(id, Ok(())));
+                Ok(())
+            }
+            Command::Priority(percent) => {
+                self.meta.set_priority(percent.clamp(1, 100));
+                self.meta_save(out);
+                self.meta_when_saved(id, out);
+                Ok(())
+            }
+            Command::Stop => {
+                self.mode = Mode::Stopping;
+                self.pending.stop = Some((id, StopStage::Draining));
+                self.background_halt();
+                self.stop_step(out);
+                Ok(())
+            }
+        }
+    }
+
+    fn known_member(&self, member: MemberIndex) -> Result<(), CommandError> {
+        if member.at() < self.members.len() {
+            return Ok(());
+        }
+        Err(CommandError::new(
+            CommandErrorKind::NotFound,
+            format!("no member {}: the array has members 0 to {}", member.0, self.members.len() - 1),
+        ))
+    }
+
+    fn may_lose(&self, member: MemberIndex, force: bool) -> Result<(), CommandError> {
+        if force || self.survives_without(member) {
+            return Ok(());
+        }
+        let group = self.geometry.group_of(member);
+        let gone: Vec<String> = self
+            .group_members(group)
+            .filter(|m| self.members[m.at()].state != MemberState::Active)
+            .map(|m| m.0.to_string())
+            .collect();
+        let already = if gone.is_empty() {
+            "it keeps no redundancy".to_owned()
+        } else {
+            format!("member(s) {} are already missing or rebuilding", gone.join(", "))
+        };
+        Err(CommandError::new(
+            CommandErrorKind::Refused,
+            format!(
+                "the array would not survive the loss of member {}: {already}; wait for the rebuild, or add --force to lose data",
+                member.0
+            ),
+        ))
+    }
+
+    fn fail(&mut self, id: CommandId, member: MemberIndex, force: bool, out: &mut Vec<Action>) -> Result<(), CommandError> {
+        self.known_member(member)?;
+        if !self.members[member.at()].is_live() {
+            return Err(CommandError::new(
+                CommandErrorKind::Conflict,
+                format!("member {} is already {}", member.0, self.members[member.at()].state.name()),
+            ));
+        }
+        self.may_lose(member, force)?;
+        self.drop_member(member, MemberState::Failed, "by command", out);
+        self.meta_when_saved(id, out);
+        Ok(())
+    }
+
+    fn remove(&mut self, id: CommandId, member: MemberIndex, force: bool, out: &mut Vec<Action>) -> Result<(), CommandError> {
+        self.known_member(member)?;
+        if self.members[member.at()].state == MemberState::Removed {
+            return Err(CommandError::new(
+                CommandErrorKind::Conflict,
+                format!("member {} is already removed", member.0),
+            ));
+        }
+        if self.members[member.at()].is_live() {
+            self.may_lose(member, force)?;
+            self.drop_member(member, MemberState::Removed, "removed by command", out);
+        } else {
+            self.members[member.at()].state = MemberState::Removed;
+            self.meta_save(out);
+        }
+        self.meta_when_saved(id, out);
+        Ok(())
+    }
+
+    fn replace(
+        &mut self,
+        id: CommandId,
+        member: MemberIndex,
+        (uuid, serial, size_bytes): (Uuid, String, u64),
+        out: &mut Vec<Action>,
+    ) -> Result<(), CommandError> {
+        self.known_member(member)?;
+        let joining = self.pending.joining.iter().any(|j| j.member == member);
+        if self.members[member.at()].is_live() || joining {
+            return Err(CommandError::new(
+                CommandErrorKind::Conflict,
+                format!("place {} is taken: fail or remove the member first", member.0),
+            ));
+        }
+        if self.geometry.parity() == 0 {
+            return Err(CommandError::new(
+                CommandErrorKind::Refused,
+                "the array keeps no redundancy: a lost member cannot be rebuilt",
+            ));
+        }
+        let it = &mut self.members[member.at()];
+        it.uuid = uuid;
+        it.read_errors = 0;
+        it.write_errors = 0;
+        it.errors_before = (0, 0);
+        self.pending.joining.push(Joining { member, command: id, uuid, serial, size_bytes });
+        self.regions_add_member(member, out);
+        Ok(())
+    }
+
+    /// The joining drive's identity goes into the superblock with its new state.
+    pub(super) fn command_drive_is_member(&mut self, member: MemberIndex) {
+        let joining = self.pending.joining.iter().find(|j| j.member == member);
+        if let Some(Joining { uuid, serial, size_bytes, .. }) = joining {
+            let (uuid, serial, size_bytes) = (*uuid, serial.clone(), *size_bytes);
+            self.meta_set_drive(member, uuid, &serial, size_bytes);
+        }
+    }
+
+    /// A replaced member has got (or refused) its metadata.
+    pub(super) fn command_joined(&mut self, member: MemberIndex, result: Result<(), CommandError>, out: &mut Vec<Action>) {
+        let Some(at) = self.pending.joining.iter().position(|j| j.member == member) else { return };
+        let id = self.pending.joining.remove(at).command;
+        match result {
+            Ok(()) => self.meta_when_saved(id, out),
+            Err(error) => out.push(Action::CommandDone(id, Err(error))),
+        }
+    }
+
+    /// Moves a clean stop on when what it waits for has come.
+    pub(super) fn stop_step(&mut self, out: &mut Vec<Action>) {
+        if self.mode != Mode::Stopping {
+            return;
+        }
+        let Some((id, stage)) = self.pending.stop else { return };
+        match stage {
+            StopStage::Draining => {
+                if self.requests.used() > 0 || self.ops.used() > 0 || self.background.busy() {
+                    return;
+                }
+                if self.read_only || self.broken {
+                    return self.stop_done(id, out);
+                }
+                self.pending.stop = Some((id, StopStage::Cleaning));
+                self.clean_all_regions(out);
+                self.stop_step(out);
+            }
+            StopStage::Cleaning => {
+                if self.broken {
+                    return self.stop_done(id, out);
+                }
+                if !self.regions.is_quiet() {
+                    return;
+                }
+                let live: Vec<MemberIndex> = self.live_members().collect();
+                self.pending.stop = Some((id, StopStage::Flushing(live.len() as u32)));
+                for member in live {
+                    let io = Io {
+                        token: Token::new(Class::Meta, meta::STOP_FLUSH, u32::from(member.0)),
+                        member,
+                        offset: 0,
+                        length: 0,
+                        kind: IoKind::Flush,
+                    };
+                    self.member_io(io, out);
+                }
+            }
+            StopStage::Flushing(_) => {}
+            StopStage::Saving => {
+                if self.meta.is_quiet() || self.broken {
+                    self.stop_done(id, out);
+                }
+            }
+        }
+    }
+
+    pub(super) fn stop_flushed(&mut self, member: MemberIndex, result: Result<(), IoError>, out: &mut Vec<Action>) {
+        if result.is_err() && !self.write_failed(member, out) {
+            self.broken = true;
+        }
+        let Some((id, StopStage::Flushing(left))) = self.pending.stop else { return };
+        if left > 1 {
+            self.pending.stop = Some((id, StopStage::Flushing(left - 1)));
+            return;
+        }
+        self.pending.stop = Some((id, StopStage::Saving));
+        if !self.broken {
+            self.background_keep_position();
+            self.meta.set_clean();
+            self.meta_save(out);
+        }
+        self.stop_step(out);
+    }
+
+    fn stop_done(&mut self, id: CommandId, out: &mut Vec<Action>) {
+        self.pending.stop = None;
+        self.mode = Mode::Stopped;
+        let result = if self.broken {
+            Err(CommandError::drive(
+                "stopped, but not cleanly: metadata could not be written; the next start checks parity",
+            ))
+        } else {
+            Ok(())
+        };
+        out.push(Action::CommandDone(id, result));
+    }
+}

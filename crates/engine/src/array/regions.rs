@@ -1,0 +1,591 @@
+//! Regions: unwritten until their first write, dirty while writes may be in flight.
+//!
+//! One *job* at a time changes the map: it zeroes what is written for the first time, flushes,
+//! writes the changed map pages durably to every live member, and only then lets the waiting
+//! operations on. Everything that waits while a job runs becomes the next job (group commit).
+//!
+//! An unwritten region may hold anything: it is zeroed and flushed before the map says that it
+//! is written, so a crash at any step leaves it unwritten or all zeroes. The map page is the one
+//! commit point; a separate durable `zeroing` mark would protect nothing more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::format::region_map::{MAP_PAGE_BYTES, MapPlace, RegionEntry, RegionState, encode_page, page_of};
+
+/// A dirty region without writes for this long is made clean.
+const IDLE_BEFORE_CLEAN_NS: u64 = 3_000_000_000;
+/// Cleaning is looked at this often.
+const CLEAN_EVERY_NS: u64 = 1_000_000_000;
+/// Regions zeroed ahead of a sequential first fill, so that it waits for one map commit in
+/// sixteen. At most this many bytes of each member are zeroed ahead.
+const AHEAD_REGIONS: u32 = 15;
+const AHEAD_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waits for the next job to make it dirty.
+    Wanted,
+    /// In the running job.
+    Changing,
+    /// Dirty on disk: writes may go on.
+    Open,
+}
+
+struct Active {
+    phase: Phase,
+    in_flight: u32,
+    waiting: VecDeque<OpId>,
+    /// A discard that waits for the writes in flight.
+    discards: Vec<RequestId>,
+    last_use_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Zero,
+    Flush,
+    Pages,
+    Discard,
+}
+
+struct Job {
+    stage: Stage,
+    outstanding: u32,
+    failed: bool,
+    changes: BTreeMap<u32, RegionState>,
+    /// Regions to be zeroed first.
+    zero: Vec<u32>,
+    /// Flush before the pages are written.
+    flush: bool,
+    /// Regions whose content is given up after the pages are written.
+    discard: Vec<u32>,
+    /// A member that gets every page (it has just been put in).
+    whole_map_for: Option<MemberIndex>,
+}
+
+/// The region map and what is going on with it.
+pub(super) struct Regions {
+    map: RegionMap,
+    active: FastMap<u32, Active>,
+    wanted: BTreeSet<u32>,
+    cleaning: BTreeSet<u32>,
+    job: Option<Job>,
+    new_members: VecDeque<MemberIndex>,
+    next_clean_ns: u64,
+    /// Regions in state needs-sync: a quick answer for the usual zero.
+    needs_sync: u64,
+    stopping: bool,
+}
+
+impl Regions {
+    pub(super) fn new(geometry: &Geometry, map: RegionMap) -> Regions {
+        assert_eq!(map.regions(), geometry.regions());
+        let needs_sync = map.entries.iter().filter(|e| e.state() == RegionState::NeedsSync).count();
+        Regions {
+            map,
+            active: FastMap::default(),
+            wanted: BTreeSet::new(),
+            cleaning: BTreeSet::new(),
+            job: None,
+            new_members: VecDeque::new(),
+            next_clean_ns: 0,
+            needs_sync: needs_sync as u64,
+            stopping: false,
+        }
+    }
+
+    pub(super) fn state(&self, region: u32) -> RegionState {
+        self.map.entries[region as usize].state()
+    }
+
+    pub(super) fn is_unwritten(&self, region: u32) -> bool {
+        self.state(region) == RegionState::Unwritten
+    }
+
+    pub(super) fn needs_sync(&self, region: u32) -> bool {
+        self.needs_sync > 0 && self.state(region) == RegionState::NeedsSync
+    }
+
+    pub(super) fn any_needs_sync(&self) -> bool {
+        self.needs_sync > 0
+    }
+
+    pub(super) fn is_active(&self, region: u32) -> bool {
+        self.active.contains_key(&region)
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.map.entries.len() as u32
+    }
+
+    pub(super) fn counts(&self) -> [u64; 4] {
+        let mut counts = [0; 4];
+        for entry in &self.map.entries {
+            counts[match entry.state() {
+                RegionState::Unwritten | RegionState::Zeroing => 0,
+                RegionState::Clean => 1,
+                RegionState::Dirty => 2,
+                RegionState::NeedsSync => 3,
+            }] += 1;
+        }
+        counts
+    }
+
+    pub(super) fn next_clean_ns(&self) -> Option<u64> {
+        (!self.active.is_empty()).then_some(self.next_clean_ns)
+    }
+
+    /// No job runs or waits, and no region is open.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.job.is_none() && self.wanted.is_empty() && self.active.is_empty() && self.new_members.is_empty()
+    }
+
+    fn set(&mut self, region: u32, state: RegionState, generation: u64) {
+        let was = self.state(region);
+        if was == RegionState::NeedsSync {
+            self.needs_sync -= 1;
+        }
+        if state == RegionState::NeedsSync {
+            self.needs_sync += 1;
+        }
+        self.map.entries[region as usize] = RegionEntry::new(state, generation);
+    }
+
+    fn activate(&mut self, region: u32, phase: Phase, now_ns: u64) -> &mut Active {
+        self.active.entry(region).or_insert_with(|| Active {
+            phase,
+            in_flight: 0,
+            waiting: VecDeque::new(),
+            discards: Vec::new(),
+            last_use_ns: now_ns,
+        })
+    }
+}
+
+impl Array {
+    /// True: the region is dirty on disk and `op` is counted in it. False: `op` waits and is let
+    /// on by [`Array::op_region_open`] or [`Array::op_region_failed`].
+    pub(super) fn region_enter(&mut self, region: u32, op: OpId, out: &mut Vec<Action>) -> bool {
+        let now = self.now_ns;
+        let on_disk = matches!(self.regions.state(region), RegionState::Dirty | RegionState::NeedsSync);
+        let phase = if on_disk { Phase::Open } else { Phase::Wanted };
+        let known = self.regions.is_active(region);
+        let active = self.regions.activate(region, phase, now);
+        if active.phase == Phase::Open && active.discards.is_empty() {
+            active.in_flight += 1;
+            return true;
+        }
+        active.waiting.push_back(op);
+        if !known {
+            self.regions.wanted.insert(region);
+            self.region_job_start(out);
+        }
+        false
+    }
+
+    pub(super) fn region_leave(&mut self, region: u32, failed: bool, out: &mut Vec<Action>) {
+        let now = self.now_ns;
+        let active = self.regions.active.get_mut(&region).expect("region is open");
+        active.in_flight -= 1;
+        active.last_use_ns = now;
+        let discard = active.in_flight == 0 && !active.discards.is_empty();
+        if failed && self.geometry.parity() > 0 && self.regions.state(region) == RegionState::Dirty {
+            // Part of a stripe may be written and part not: parity there is not to be believed.
+            let generation = self.regions.map.entries[region as usize].generation();
+            self.regions.set(region, RegionState::NeedsSync, generation);
+        }
+        if discard {
+            self.regions.wanted.insert(region);
+            self.region_job_start(out);
+        }
+    }
+
+    /// Gives a region's content up on behalf of a request's part.
+    pub(super) fn region_discard(&mut self, region: u32, request: RequestId, out: &mut Vec<Action>) {
+        let now = self.now_ns;
+        let known = self.regions.is_active(region);
+        let active = self.regions.activate(region, Phase::Open, now);
+        active.discards.push(request);
+        if active.phase == Phase::Open && active.in_flight == 0 || !known {
+            self.regions.wanted.insert(region);
+            self.region_job_start(out);
+        }
+    }
+
+    /// A member was put in: it gets the whole map before it counts.
+    pub(super) fn regions_add_member(&mut self, member: MemberIndex, out: &mut Vec<Action>) {
+        self.regions.new_members.push_back(member);
+        self.region_job_start(out);
+    }
+
+    /// Starts the next job if none runs and something waits.
+    fn region_job_start(&mut self, out: &mut Vec<Action>) {
+        if self.regions.job.is_some() {
+            return;
+        }
+        let mut job = Job {
+            stage: Stage::Zero,
+            outstanding: 0,
+            failed: false,
+            changes: BTreeMap::new(),
+            zero: Vec::new(),
+            flush: false,
+            discard: Vec::new(),
+            whole_map_for: None,
+        };
+        if let Some(member) = self.regions.new_members.pop_front() {
+            // Alone, so that no other page is written while this member is not yet among the live.
+            job.whole_map_for = Some(member);
+            job.stage = Stage::Flush;
+        } else {
+            self.job_collect(&mut job);
+        }
+        if job.changes.is_empty() && job.whole_map_for.is_none() {
+            return;
+        }
+        self.regions.job = Some(job);
+        self.job_zero(out);
+    }
+
+    fn job_collect(&mut self, job: &mut Job) {
+        for region in std::mem::take(&mut self.regions.wanted) {
+            let state = self.regions.state(region);
+            let active = self.regions.active.get_mut(&region).expect("wanted regions are active");
+            if active.phase == Phase::Open && active.in_flight > 0 {
+                continue; // a discard that must wait; the last write to leave asks again
+            }
+            active.phase = Phase::Changing;
+            if !active.discards.is_empty() {
+                job.changes.insert(region, RegionState::Unwritten);
+                job.discard.push(region);
+                continue;
+            }
+            job.changes.insert(region, RegionState::Dirty);
+            if state == RegionState::Unwritten {
+                job.zero.push(region);
+                self.job_zero_ahead(job, region);
+            }
+        }
+        for region in std::mem::take(&mut self.regions.cleaning) {
+            let Some(active) = self.regions.active.get_mut(&region) else { continue };
+            if active.phase == Phase::Open && active.in_flight == 0 && active.discards.is_empty() {
+                active.phase = Phase::Changing;
+                job.changes.insert(region, RegionState::Clean);
+                job.flush = true;
+            }
+        }
+        job.flush |= !job.zero.is_empty();
+    }
+
+    /// A first fill that goes on where the region before is already written gets the next ones
+    /// zeroed in the same job.
+    fn job_zero_ahead(&mut self, job: &mut Job, region: u32) {
+        let sequential = region > 0
+            && (!self.regions.is_unwritten(region - 1) || job.changes.contains_key(&(region - 1)));
+        if !sequential {
+            return;
+        }
+        let most = (AHEAD_BYTES_MAX / self.geometry.region_bytes()).min(u64::from(AHEAD_REGIONS)) as u32;
+        for next in region + 1..=(region + most).min(self.regions.len() - 1) {
+            let free = self.regions.is_unwritten(next) && !self.regions.is_active(next);
+            if !free || job.changes.contains_key(&next) {
+                break;
+            }
+            job.changes.insert(next, RegionState::Clean);
+            job.zero.push(next);
+            // Nobody may write there until this job is done.
+            let now = self.now_ns;
+            self.regions.activate(next, Phase::Changing, now);
+        }
+    }
+
+    fn job_zero(&mut self, out: &mut Vec<Action>) {
+        let job = self.regions.job.as_mut().expect("a job runs");
+        let mut zero = job.zero.clone();
+        zero.sort_unstable();
+        let bytes = self.geometry.region_bytes();
+        let start = self.data_offset();
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for region in zero {
+            let offset = start + u64::from(region) * bytes;
+            match runs.last_mut() {
+                // One operation stays below 1 GiB: lengths are 32 bits at the port.
+                Some((first, length)) if *first + *length == offset && *length < 1 << 30 => *length += bytes,
+                _ => runs.push((offset, bytes)),
+            }
+        }
+        let live: Vec<MemberIndex> = self.live_members().collect();
+        for &(offset, length) in &runs {
+            for &member in &live {
+                self.job_io(member, offset, length as u32, IoKind::WriteZeroes, out);
+            }
+        }
+        self.job_stage_done_if_idle(out);
+    }
+
+    fn job_io(&mut self, member: MemberIndex, offset: u64, length: u32, kind: IoKind, out: &mut Vec<Action>) {
+        let job = self.regions.job.as_mut().expect("a job runs");
+        job.outstanding += 1;
+        let io = Io {
+            token: Token::new(Class::Region, 0, u32::from(member.0)),
+            member,
+            offset,
+            length,
+            kind,
+        };
+        self.member_io(io, out);
+    }
+
+    pub(super) fn region_io_done(&mut self, token: Token, result: Result<(), IoError>, out: &mut Vec<Action>) {
+        let member = MemberIndex(token.part() as u16);
+        self.member_io_ended(member);
+        if result.is_err() {
+            let discarding = self.regions.job.as_ref().is_some_and(|job| job.stage == Stage::Discard);
+            // A discard is a hint: its failure costs nothing.
+            if !discarding && !self.write_failed(member, out) {
+                self.regions.job.as_mut().expect("a job runs").failed = true;
+            }
+        }
+        self.regions.job.as_mut().expect("a job runs").outstanding -= 1;
+        self.job_stage_done_if_idle(out);
+    }
+
+    fn job_stage_done_if_idle(&mut self, out: &mut Vec<Action>) {
+        loop {
+            let job = self.regions.job.as_ref().expect("a job runs");
+            if job.outstanding > 0 {
+                return;
+            }
+            if job.failed && job.stage != Stage::Discard {
+                return self.job_failed(out);
+            }
+            match job.stage {
+                Stage::Zero => {
+                    self.job_enter(Stage::Flush);
+                    self.job_flush(out);
+                }
+                Stage::Flush => {
+                    self.job_enter(Stage::Pages);
+                    self.job_pages(out);
+                }
+                Stage::Pages => {
+                    self.job_commit(out);
+                    self.job_enter(Stage::Discard);
+                    self.job_discards(out);
+                }
+                Stage::Discard => return self.job_done(out),
+            }
+        }
+    }
+
+    fn job_enter(&mut self, stage: Stage) {
+        self.regions.job.as_mut().expect("a job runs").stage = stage;
+    }
+
+    fn job_flush(&mut self, out: &mut Vec<Action>) {
+        if !self.regions.job.as_ref().expect("a job runs").flush {
+            return;
+        }
+        for member in self.live_members().collect::<Vec<_>>() {
+            self.job_io(member, 0, 0, IoKind::Flush, out);
+        }
+    }
+
+    /// Writes every changed page to every live member (or all pages to the new one).
+    fn job_pages(&mut self, out: &mut Vec<Action>) {
+        let job = self.regions.job.as_ref().expect("a job runs");
+        let generation = self.meta.superblock().generation;
+        let changes: Vec<(u32, RegionState)> = job.changes.iter().map(|(&r, &s)| (r, s)).collect();
+        if let Some(member) = job.whole_map_for {
+            // Both copies, so that what lies there from another life is never newer.
+            let place = self.map_place(member);
+            let pages: Vec<_> = self.regions.map.initial_pages(&place).collect();
+            for (offset, bytes) in pages {
+                self.job_io(member, offset, bytes.len() as u32, IoKind::WriteMeta(bytes.to_vec()), out);
+            }
+            return;
+        }
+        let mut pages: BTreeMap<u32, Vec<RegionEntry>> = BTreeMap::new();
+        for (region, state) in changes {
+            let (page, at) = page_of(u64::from(region));
+            let map = &self.regions.map;
+            let entries = pages.entry(page).or_insert_with(|| map.page_entries(page).to_vec());
+            entries[at] = RegionEntry::new(state, generation);
+        }
+        let live: Vec<MemberIndex> = self.live_members().collect();
+        for (page, entries) in pages {
+            let newer = &mut self.regions.map.page_generations[page as usize];
+            *newer += 1;
+            let page_generation = *newer;
+            for &member in &live {
+                let place = self.map_place(member);
+                let mut bytes = vec![0; MAP_PAGE_BYTES];
+                encode_page(&mut bytes, &place, page, page_generation, &entries);
+                let offset = place.offset(page, page_generation);
+                self.job_io(member, offset, MAP_PAGE_BYTES as u32, IoKind::WriteMeta(bytes), out);
+            }
+        }
+    }
+
+    fn map_place(&self, member: MemberIndex) -> MapPlace {
+        let superblock = self.meta.superblock();
+        MapPlace {
+            array_uuid: superblock.array_uuid,
+            member_uuid: self.members[member.at()].uuid,
+            copies: superblock.areas.region_map,
+        }
+    }
+
+    /// The pages are durable: the new states count.
+    fn job_commit(&mut self, out: &mut Vec<Action>) {
+        let generation = self.meta.superblock().generation;
+        let job = self.regions.job.as_mut().expect("a job runs");
+        let changes = std::mem::take(&mut job.changes);
+        let discarded = job.discard.clone();
+        let new_member = job.whole_map_for;
+        for (&region, &state) in &changes {
+            self.regions.set(region, state, generation);
+        }
+        if let Some(member) = new_member {
+            self.member_has_map(member, out);
+        }
+        for (&region, &state) in &changes {
+            if discarded.contains(&region) {
+                continue; // let on when the drives have been told
+            }
+            self.region_changed(region, state, out);
+        }
+    }
+
+    fn region_changed(&mut self, region: u32, state: RegionState, out: &mut Vec<Action>) {
+        let now = self.now_ns;
+        let Some(active) = self.regions.active.get_mut(&region) else { return };
+        if state != RegionState::Dirty {
+            if active.waiting.is_empty() && active.discards.is_empty() {
+                self.regions.active.remove(&region);
+            } else {
+                active.phase = Phase::Wanted;
+                self.regions.wanted.insert(region);
+            }
+            return;
+        }
+        active.phase = Phase::Open;
+        active.last_use_ns = now;
+        let waiting = std::mem::take(&mut active.waiting);
+        active.in_flight += waiting.len() as u32;
+        if active.in_flight == 0 && !active.discards.is_empty() {
+            self.regions.wanted.insert(region);
+        }
+        for op in waiting {
+            self.op_region_open(op, out);
+        }
+    }
+
+    fn job_discards(&mut self, out: &mut Vec<Action>) {
+        let job = self.regions.job.as_ref().expect("a job runs");
+        let bytes = self.geometry.region_bytes();
+        let regions = job.discard.clone();
+        let live: Vec<MemberIndex> = self.live_members().collect();
+        for region in regions {
+            let offset = self.data_offset() + u64::from(region) * bytes;
+            for &member in &live {
+                self.job_io(member, offset, bytes as u32, IoKind::Discard, out);
+            }
+        }
+    }
+
+    fn job_done(&mut self, out: &mut Vec<Action>) {
+        let job = self.regions.job.take().expect("a job runs");
+        for region in job.discard {
+            let active = self.regions.active.get_mut(&region).expect("discarding");
+            let requests = std::mem::take(&mut active.discards);
+            self.region_changed(region, RegionState::Unwritten, out);
+            for request in requests {
+                self.part_done(request, Ok(()), out);
+            }
+        }
+        self.region_job_start(out);
+        self.stop_step(out);
+    }
+
+    /// The map cannot be written where it must be: nothing that waits may go on, and as some
+    /// members may hold the new pages and some the old, nothing is written any more.
+    fn job_failed(&mut self, out: &mut Vec<Action>) {
+        let job = self.regions.job.take().expect("a job runs");
+        self.broken = true;
+        for (&region, _) in &job.changes {
+            let Some(active) = self.regions.active.remove(&region) else { continue };
+            for op in active.waiting {
+                self.op_region_failed(op, out);
+            }
+            for request in active.discards {
+                self.part_done(request, Err(BlockError::Unavailable), out);
+            }
+        }
+        if let Some(member) = job.whole_map_for {
+            self.member_map_failed(member, out);
+        }
+        self.region_job_start(out);
+        self.stop_step(out);
+    }
+
+    /// Looks for dirty regions that have been idle for a while.
+    pub(super) fn clean_idle_regions(&mut self, out: &mut Vec<Action>) {
+        if self.read_only || self.now_ns < self.regions.next_clean_ns {
+            return;
+        }
+        self.regions.next_clean_ns = self.now_ns + CLEAN_EVERY_NS;
+        self.clean_regions_idle_for(IDLE_BEFORE_CLEAN_NS, out);
+    }
+
+    /// Cleans every dirty region, for a stop.
+    pub(super) fn clean_all_regions(&mut self, out: &mut Vec<Action>) {
+        if self.regions.stopping || self.read_only {
+            return;
+        }
+        self.regions.stopping = true;
+        let now = self.now_ns;
+        for region in 0..self.regions.len() {
+            if self.regions.state(region) == RegionState::Dirty {
+                self.regions.activate(region, Phase::Open, now);
+            }
+        }
+        self.clean_regions_idle_for(0, out);
+    }
+
+    fn clean_regions_idle_for(&mut self, idle_ns: u64, out: &mut Vec<Action>) {
+        let mut drop_needing_sync = Vec::new();
+        for (&region, active) in &self.regions.active {
+            let idle = active.phase == Phase::Open
+                && active.in_flight == 0
+                && active.discards.is_empty()
+                && self.now_ns.saturating_sub(active.last_use_ns) >= idle_ns;
+            if !idle {
+                continue;
+            }
+            match self.regions.map.entries[region as usize].state() {
+                RegionState::Dirty => {
+                    self.regions.cleaning.insert(region);
+                }
+                _ => drop_needing_sync.push(region),
+            }
+        }
+        for region in drop_needing_sync {
+            self.regions.active.remove(&region);
+        }
+        if !self.regions.cleaning.is_empty() {
+            self.region_job_start(out);
+        }
+    }
+
+    /// A region's parity is true again (resync): on disk it stays dirty until it is idle.
+    pub(super) fn region_synced(&mut self, region: u32) {
+        if self.regions.state(region) == RegionState::NeedsSync {
+            let generation = self.regions.map.entries[region as usize].generation();
+            self.regions.set(region, RegionState::Dirty, generation);
+            let now = self.now_ns;
+            self.regions.activate(region, Phase::Open, now);
+        }
+    }
+}

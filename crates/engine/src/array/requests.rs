@@ -1,0 +1,422 @@
+//! Requests: cut at strips and bands, sent on as direct reads or stripe operations, joined again.
+
+use super::*;
+use crate::plan::{Fragment, Memory};
+
+/// Parts of one request that may be under way at once. The rest is cut when parts end, so a
+/// request of any size needs bounded memory.
+const PARTS_MAX: u32 = 64;
+
+/// A request under way.
+#[derive(Default)]
+pub(super) struct Request {
+    operation: Option<Operation>,
+    offset: u64,
+    end: u64,
+    durable: bool,
+    /// First byte that has not been cut yet.
+    cursor: u64,
+    parts: u32,
+    error: Option<BlockError>,
+    /// Being cut further up the call stack: parts that end meanwhile do not cut again.
+    cutting: bool,
+}
+
+/// A piece that is read straight into the request's memory.
+#[derive(Default)]
+pub(super) struct Direct {
+    request: u32,
+    stripe: u64,
+    /// Data strip.
+    strip: u8,
+    /// Strip that was read (another copy, for mirrors).
+    from: u8,
+    member: u16,
+    start: u32,
+    end: u32,
+    at: u32,
+}
+
+impl Array {
+    /// Takes a request. Its end comes as [`Action::Complete`], possibly among `out` already.
+    ///
+    /// The returned id names the request's memory in actions.
+    pub fn submit(
+        &mut self,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+        durable: bool,
+        out: &mut Vec<Action>,
+    ) -> RequestId {
+        let id = self.requests.take();
+        let length = if operation == Operation::Flush { 0 } else { length };
+        self.requests[id] = Request {
+            operation: Some(operation),
+            offset,
+            end: offset.saturating_add(length),
+            durable,
+            cursor: offset,
+            ..Request::default()
+        };
+        let id = RequestId(id);
+        if let Err(error) = self.admit(operation, offset, length) {
+            self.requests[id.0].error = Some(error);
+            self.requests[id.0].cursor = self.requests[id.0].end;
+            self.request_ended(id, out);
+            return id;
+        }
+        self.count(operation, length);
+        if self.mode == Mode::Starting {
+            self.early.push_back(id);
+        } else {
+            self.request_begin(id, out);
+        }
+        id
+    }
+
+    /// Rules that a request must keep whatever the array's state.
+    fn admit(&self, operation: Operation, offset: u64, length: u64) -> Result<(), BlockError> {
+        if matches!(self.mode, Mode::Stopping | Mode::Stopped) {
+            return Err(BlockError::Stopped);
+        }
+        if self.read_only && is_write(operation) {
+            return Err(BlockError::ReadOnly);
+        }
+        if self.broken && operation != Operation::Read {
+            return Err(BlockError::Unavailable);
+        }
+        if operation == Operation::Flush {
+            return Ok(());
+        }
+        let block = u64::from(self.geometry.shape().block_size_bytes);
+        if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
+            return Err(BlockError::Unaligned);
+        }
+        match offset.checked_add(length) {
+            Some(end) if end <= self.geometry.volume_bytes() => Ok(()),
+            _ => Err(BlockError::OutOfRange),
+        }
+    }
+
+    fn count(&mut self, operation: Operation, length: u64) {
+        match operation {
+            Operation::Read => {
+                self.counters.reads += 1;
+                self.counters.read_bytes += length;
+            }
+            Operation::Write => {
+                self.counters.writes += 1;
+                self.counters.write_bytes += length;
+            }
+            _ => {}
+        }
+        self.last_request_ns = self.now_ns;
+    }
+
+    pub(super) fn begin_early(&mut self, out: &mut Vec<Action>) {
+        while let Some(id) = self.early.pop_front() {
+            self.request_begin(id, out);
+        }
+    }
+
+    fn request_begin(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        if self.requests[id.0].operation == Some(Operation::Flush) {
+            self.flush_begin(id, out);
+        } else {
+            self.request_cut(id, out);
+        }
+    }
+
+    /// Cuts on while parts may begin; ends the request when nothing is left.
+    fn request_cut(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        if self.requests[id.0].cutting {
+            return;
+        }
+        self.requests[id.0].cutting = true;
+        loop {
+            let request = &self.requests[id.0];
+            if request.error.is_some() {
+                self.requests[id.0].cursor = self.requests[id.0].end;
+                break;
+            }
+            if request.cursor >= request.end || request.parts >= PARTS_MAX {
+                break;
+            }
+            match request.operation {
+                Some(Operation::Read) => self.cut_read(id, out),
+                Some(Operation::Discard) => self.cut_discard(id, out),
+                _ => self.cut_write(id, out),
+            }
+        }
+        self.requests[id.0].cutting = false;
+        let request = &self.requests[id.0];
+        if request.parts == 0 && request.cursor >= request.end {
+            self.request_ended(id, out);
+        }
+    }
+
+    /// A part of the request has ended.
+    pub(super) fn part_done(
+        &mut self,
+        id: RequestId,
+        result: Result<(), BlockError>,
+        out: &mut Vec<Action>,
+    ) {
+        let request = &mut self.requests[id.0];
+        request.parts -= 1;
+        if let Err(error) = result {
+            request.error.get_or_insert(error);
+        }
+        self.request_cut(id, out);
+    }
+
+    fn request_ended(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        let request = &mut self.requests[id.0];
+        let zeroed = matches!(request.operation, Some(Operation::WriteZeroes | Operation::Discard));
+        if zeroed && request.error.is_none() && std::mem::take(&mut request.durable) {
+            // Zeroing by the drive's own command is made durable by a flush, not by FUA.
+            return self.flush_begin(id, out);
+        }
+        let request = &self.requests[id.0];
+        let changes = request.operation.is_some_and(|op| op != Operation::Read);
+        if changes && self.meta_holds_acknowledgement(id) {
+            return;
+        }
+        self.acknowledge(id, out);
+    }
+
+    /// Tells the client. What had to be recorded before is recorded.
+    pub(super) fn acknowledge(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        let result = self.requests[id.0].error.map_or(Ok(()), Err);
+        self.requests.give(id.0);
+        out.push(Action::Complete(id, result));
+        self.stop_step(out);
+    }
+
+    /// The part of the request that lies in the stripe at its cursor: stripe, first and last
+    /// volume byte.
+    fn stripe_at_cursor(&self, id: RequestId) -> (StripeIndex, u64, u64) {
+        let request = &self.requests[id.0];
+        let bytes = self.geometry.stripe_data_bytes();
+        let stripe = request.cursor / bytes;
+        (
+            StripeIndex(stripe),
+            request.cursor,
+            request.end.min((stripe + 1) * bytes),
+        )
+    }
+
+    fn cut_read(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        let (stripe, from, to) = self.stripe_at_cursor(id);
+        self.requests[id.0].cursor = to;
+        let region = self.geometry.region(stripe);
+        if self.regions.is_unwritten(region) {
+            let at = (from - self.requests[id.0].offset) as u32;
+            out.push(Action::Zero(id, at, (to - from) as u32));
+            return;
+        }
+        let simple = self.all_active && !self.regions.needs_sync(region);
+        let mut cursor = from;
+        while cursor < to {
+            let piece = self.geometry.piece(cursor, to - cursor);
+            let at = (cursor - self.requests[id.0].offset) as u32;
+            cursor += u64::from(piece.length);
+            if simple && self.geometry.data() > 1 {
+                self.direct_read(id, stripe, (piece.strip, piece.strip), (piece.start, piece.start + piece.length), at, out);
+            } else if let Some(copy) = self.readable_copy(stripe, piece.strip, piece.start, piece.length) {
+                self.direct_read(id, stripe, (piece.strip, copy), (piece.start, piece.start + piece.length), at, out);
+            } else {
+                self.read_by_bands(id, stripe, from, to, out);
+                return;
+            }
+        }
+    }
+
+    /// The strip to read a piece from directly: itself, or for mirrors the copy with the
+    /// shortest queue. `None`: it must be decoded.
+    fn readable_copy(&self, stripe: StripeIndex, strip: u8, start: u32, length: u32) -> Option<u8> {
+        let first = self.strips(self.band_of(stripe, start), 0);
+        let last = self.strips(self.band_of(stripe, start + length - 1), 0);
+        let readable = first.readable & last.readable;
+        if first.data > 1 {
+            return (readable >> strip & 1 == 1).then_some(strip);
+        }
+        crate::plan::strips_of(readable)
+            .min_by_key(|&copy| {
+                let member = self.geometry.member(stripe, copy);
+                // Ties go round by stripe, so that a lone reader uses all copies.
+                (self.members[member.at()].in_flight, (copy as u64 + stripe.0) % first.parity.max(1) as u64)
+            })
+            .map(|copy| copy as u8)
+    }
+
+    fn direct_read(
+        &mut self,
+        id: RequestId,
+        stripe: StripeIndex,
+        (strip, from): (u8, u8),
+        (start, end): (u32, u32),
+        at: u32,
+        out: &mut Vec<Action>,
+    ) {
+        let member = self.geometry.member(stripe, from.into());
+        let direct = self.directs.take();
+        self.directs[direct] = Direct {
+            request: id.0,
+            stripe: stripe.0,
+            strip,
+            from,
+            member: member.0,
+            start,
+            end,
+            at,
+        };
+        self.requests[id.0].parts += 1;
+        let io = Io {
+            token: Token::new(Class::Direct, direct, 0),
+            member,
+            offset: self.data_offset() + self.geometry.member_offset(stripe, start),
+            length: end - start,
+            kind: IoKind::Read(IoMemory::Request(id, at)),
+        };
+        self.member_io(io, out);
+    }
+
+    pub(super) fn direct_done(
+        &mut self,
+        index: u32,
+        result: Result<(), IoError>,
+        out: &mut Vec<Action>,
+    ) {
+        let direct = std::mem::take(&mut self.directs[index]);
+        self.directs.give(index);
+        let member = MemberIndex(direct.member);
+        self.member_io_ended(member);
+        let id = RequestId(direct.request);
+        let Err(error) = result else {
+            return self.part_done(id, Ok(()), out);
+        };
+        let stripe = StripeIndex(direct.stripe);
+        let repair = self.read_failed(member, error, out);
+        // Answer from redundancy, band by band, with the strip that failed left out.
+        let bytes = self.geometry.band_bytes() as u32;
+        let mut start = direct.start;
+        while start < direct.end {
+            let end = direct.end.min((start / bytes + 1) * bytes);
+            let fragment = Fragment {
+                strip: direct.strip,
+                start,
+                end,
+                memory: Memory::Request(id, direct.at + (start - direct.start)),
+            };
+            self.requests[id.0].parts += 1;
+            self.begin_read_op(id, stripe, &[fragment], 1 << direct.from, repair, out);
+            start = end;
+        }
+        self.part_done(id, Ok(()), out);
+    }
+
+    /// Reads the part of a stripe in which a strip is missing: bands that touch a missing strip
+    /// become operations, the others are read directly.
+    fn read_by_bands(&mut self, id: RequestId, stripe: StripeIndex, from: u64, to: u64, out: &mut Vec<Action>) {
+        for band in 0..self.geometry.bands() {
+            let key = BandKey(stripe.0 * self.geometry.bands() + band);
+            let fragments = self.fragments_in_band(id, key, from, to);
+            if !fragments.is_empty() {
+                self.requests[id.0].parts += 1;
+                self.begin_read_op(id, stripe, &fragments, 0, false, out);
+            }
+        }
+    }
+
+    /// Fragments of volume bytes `from..to` (within one stripe) in one band.
+    fn fragments_in_band(&self, id: RequestId, band: BandKey, from: u64, to: u64) -> arrayvec::ArrayVec<Fragment, 64> {
+        let request = &self.requests[id.0];
+        let (low, high) = self.band_rows(band);
+        let mut fragments = arrayvec::ArrayVec::new();
+        let mut cursor = from;
+        while cursor < to {
+            let piece = self.geometry.piece(cursor, to - cursor);
+            let (start, end) = (piece.start.max(low), (piece.start + piece.length).min(high));
+            if start < end {
+                let at = cursor - request.offset + u64::from(start - piece.start);
+                fragments.push(Fragment {
+                    strip: piece.strip,
+                    start,
+                    end,
+                    memory: match request.operation {
+                        Some(Operation::Read | Operation::Write) => Memory::Request(id, at as u32),
+                        _ => Memory::Zeroes,
+                    },
+                });
+            }
+            cursor += u64::from(piece.length);
+        }
+        fragments
+    }
+
+    fn cut_write(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        let (stripe, from, to) = self.stripe_at_cursor(id);
+        self.requests[id.0].cursor = to;
+        let zeroes = self.requests[id.0].operation != Some(Operation::Write);
+        if zeroes && self.regions.is_unwritten(self.geometry.region(stripe)) {
+            return;
+        }
+        let durable = self.requests[id.0].durable;
+        for band in 0..self.geometry.bands() {
+            let key = BandKey(stripe.0 * self.geometry.bands() + band);
+            let fragments = self.fragments_in_band(id, key, from, to);
+            if !fragments.is_empty() {
+                self.requests[id.0].parts += 1;
+                self.begin_write_op(id, key, &fragments, durable, out);
+            }
+        }
+    }
+
+    /// Whole regions become unwritten; the rest is zeroed stripe by stripe.
+    fn cut_discard(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        let bytes = self.geometry.region_volume_bytes();
+        let (cursor, end) = (self.requests[id.0].cursor, self.requests[id.0].end);
+        if cursor.is_multiple_of(bytes) && cursor + bytes <= end {
+            self.requests[id.0].cursor = cursor + bytes;
+            let region = (cursor / bytes) as u32;
+            if !self.regions.is_unwritten(region) || self.regions.is_active(region) {
+                self.requests[id.0].parts += 1;
+                self.region_discard(region, id, out);
+            }
+        } else {
+            self.cut_write(id, out);
+        }
+    }
+
+    fn flush_begin(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        let live: Vec<MemberIndex> = self.live_members().collect();
+        self.requests[id.0].parts = live.len() as u32;
+        for member in live {
+            let io = Io {
+                token: Token::new(Class::Flush, id.0, u32::from(member.0)),
+                member,
+                offset: 0,
+                length: 0,
+                kind: IoKind::Flush,
+            };
+            self.member_io(io, out);
+        }
+        if self.requests[id.0].parts == 0 {
+            self.requests[id.0].error = Some(BlockError::Unavailable);
+            self.request_ended(id, out);
+        }
+    }
+
+    pub(super) fn flush_done(&mut self, token: Token, result: Result<(), IoError>, out: &mut Vec<Action>) {
+        let member = MemberIndex(token.part() as u16);
+        self.member_io_ended(member);
+        let ok = result.is_ok() || self.write_failed(member, out);
+        self.part_done(
+            RequestId(token.index()),
+            if ok { Ok(()) } else { Err(BlockError::Unavailable) },
+            out,
+        );
+    }
+}

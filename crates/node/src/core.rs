@@ -1,0 +1,282 @@
+//! The loop of one core: messages in, completions in, ticks; arrays answer; then sleep.
+//!
+//! Generic over the [`Port`], so that the simulator runs the same loop on its own drives and time.
+
+use std::sync::{Arc, Mutex};
+
+use strake_engine::array::{Action, Array, Command, CommandError, Start};
+use strake_engine::block::{BlockError, BlockRequest};
+use strake_engine::layout::MemberIndex;
+use strake_reactor::buffer::{Buffer, Pool};
+use strake_reactor::drive::{DriveInfo, DriveSpec, FaultPlan, OpenError};
+use strake_reactor::port::{Completion, DriveId, Port, Waker};
+
+use crate::served::{Reply, Served, slot_of};
+
+/// Arrays on one core at most: the place is eight bits of a token.
+const ARRAYS_MAX: usize = 255;
+
+/// Looks at an array from its core's thread.
+pub type Look = Box<dyn FnOnce(Option<View<'_>>) + Send>;
+
+/// What a look sees.
+pub struct View<'a> {
+    /// The state machine.
+    pub engine: &'a Array,
+    /// Drives by place.
+    pub drives: Vec<Option<&'a DriveInfo>>,
+}
+
+/// Answers the adding of an array with its place.
+pub type AddReply = Box<dyn FnOnce(Result<usize, OpenError>) + Send>;
+
+/// What can be asked of a core.
+pub enum Message {
+    /// A client's request for the array at this place.
+    Block(usize, BlockRequest<Buffer>),
+    /// Open these drives (by place) and serve the array.
+    Add(Box<Start>, Vec<Option<DriveSpec>>, AddReply),
+    /// A command for an array.
+    Command(usize, Command, Reply),
+    /// Open a drive for an empty place of an array; then the command is given.
+    Attach(usize, MemberIndex, DriveSpec, Command, Box<dyn FnOnce(AttachResult) + Send>),
+    /// Look at an array.
+    Look(usize, Look),
+    /// Inject faults into a member's drive; answers whether it was opened as `faulty:`.
+    Faults(usize, MemberIndex, Option<FaultPlan>, Box<dyn FnOnce(bool) + Send>),
+    /// Close a stopped array's drives and forget it.
+    Forget(usize, Box<dyn FnOnce() + Send>),
+    /// End the loop.
+    End,
+}
+
+/// Outcome of [`Message::Attach`].
+pub enum AttachResult {
+    /// The drive is a member and its rebuild has been started.
+    Done,
+    /// The place still has a drive whose I/O has not ended: try again.
+    NotYet,
+    /// The drive cannot be opened.
+    Open(OpenError),
+    /// The engine refused.
+    Refused(CommandError),
+    /// No such array.
+    Gone,
+}
+
+/// Messages for one core, from any thread.
+pub struct Mailbox {
+    queue: Mutex<Vec<Message>>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    /// A mailbox of the port behind `waker`.
+    pub fn new(waker: Waker) -> Mailbox {
+        Mailbox { queue: Mutex::default(), waker }
+    }
+
+    /// Sends a message.
+    pub fn send(&self, message: Message) {
+        self.queue.lock().expect("no panic while held").push(message);
+        self.waker.wake();
+    }
+
+    fn take(&self, into: &mut Vec<Message>) {
+        std::mem::swap(&mut *self.queue.lock().expect("no panic while held"), into);
+    }
+}
+
+/// One core: its port and its arrays.
+pub struct Core<P: Port> {
+    /// The world.
+    pub port: P,
+    pool: Pool,
+    arrays: Vec<Option<Served>>,
+    mailbox: Arc<Mailbox>,
+    messages: Vec<Message>,
+    completions: Vec<Completion>,
+    ended: bool,
+}
+
+impl<P: Port> Core<P> {
+    /// A core without arrays. `pool`: where operations' slots come from.
+    pub fn new(port: P, pool: Pool) -> Core<P> {
+        let mailbox = Arc::new(Mailbox::new(port.waker()));
+        Core {
+            port,
+            pool,
+            arrays: Vec::new(),
+            mailbox,
+            messages: Vec::new(),
+            completions: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// Where to send messages.
+    pub fn mailbox(&self) -> Arc<Mailbox> {
+        self.mailbox.clone()
+    }
+
+    /// Serves until [`Message::End`].
+    pub fn run(&mut self) {
+        while !self.ended {
+            if !self.turn() {
+                let until = self.next_tick_ns();
+                self.port.wait(until);
+            }
+        }
+    }
+
+    /// One round; false when there was nothing to do.
+    pub fn turn(&mut self) -> bool {
+        let now = self.port.now_ns();
+        let mut worked = self.take_messages(now);
+        let mut completions = std::mem::take(&mut self.completions);
+        self.port.poll(&mut completions);
+        worked |= !completions.is_empty();
+        for completion in completions.drain(..) {
+            if let Some(Some(array)) = self.arrays.get_mut(slot_of(completion.token)) {
+                array.io_done(completion.token, completion.result, &mut self.port);
+            }
+        }
+        self.completions = completions;
+        for array in self.arrays.iter_mut().flatten() {
+            array.engine.set_now(now);
+            if array.engine.next_tick_ns().is_some_and(|due| due <= now) {
+                array.tick(now, &mut self.port);
+                worked = true;
+            }
+        }
+        worked
+    }
+
+    /// When the next tick is due.
+    pub fn next_tick_ns(&self) -> Option<u64> {
+        self.arrays.iter().flatten().filter_map(|a| a.engine.next_tick_ns()).min()
+    }
+
+    fn take_messages(&mut self, now: u64) -> bool {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.mailbox.take(&mut messages);
+        let any = !messages.is_empty();
+        for message in messages.drain(..) {
+            self.message(message, now);
+        }
+        self.messages = messages;
+        any
+    }
+
+    /// Handles a message at once, in the core's own thread.
+    pub fn message(&mut self, message: Message, now: u64) {
+        match message {
+            Message::Block(slot, request) => match self.arrays.get_mut(slot) {
+                Some(Some(array)) => array.block(request, &mut self.port),
+                _ => (request.done)(Err(BlockError::Stopped), request.buffer),
+            },
+            Message::Add(start, drives, reply) => reply(self.add(*start, drives, now)),
+            Message::Command(slot, command, reply) => match self.arrays.get_mut(slot) {
+                Some(Some(array)) => array.command(command, reply, &mut self.port),
+                _ => reply(Err(CommandError::stopped())),
+            },
+            Message::Attach(slot, member, spec, command, reply) => self.attach(slot, member, &spec, command, reply),
+            Message::Look(slot, look) => self.look(slot, look),
+            Message::Faults(slot, member, plan, reply) => {
+                let drive = match self.arrays.get(slot) {
+                    Some(Some(array)) => array.drives.get(member.at()).and_then(Option::as_ref).map(|d| d.0),
+                    _ => None,
+                };
+                reply(drive.is_some_and(|drive| self.port.set_faults(drive, plan)));
+            }
+            Message::Forget(slot, reply) => {
+                if let Some(array) = self.arrays.get_mut(slot).and_then(Option::as_mut) {
+                    array.close(&mut self.port);
+                    self.arrays[slot] = None;
+                }
+                reply();
+            }
+            Message::End => self.ended = true,
+        }
+    }
+
+    fn add(&mut self, mut start: Start, specs: Vec<Option<DriveSpec>>, now: u64) -> Result<usize, OpenError> {
+        let slot = match self.arrays.iter().position(Option::is_none) {
+            Some(free) => free,
+            None if self.arrays.len() < ARRAYS_MAX => {
+                self.arrays.push(None);
+                self.arrays.len() - 1
+            }
+            None => {
+                return Err(OpenError::Busy {
+                    path: start.superblock.name.clone(),
+                    by: format!("the core already serves {ARRAYS_MAX} arrays"),
+                });
+            }
+        };
+        let drives = self.open_all(&specs, start.read_only)?;
+        start.now_ns = now;
+        let mut actions: Vec<Action> = Vec::new();
+        let code = strake_engine::array::code_of(&start.superblock).expect("the superblock's shape was checked");
+        let engine = Array::start(start, code, &mut actions);
+        let mut served = Served::new(slot as u8, engine, self.pool.clone(), drives, actions);
+        served.begin(&mut self.port);
+        self.arrays[slot] = Some(served);
+        Ok(slot)
+    }
+
+    fn open_all(&mut self, specs: &[Option<DriveSpec>], read_only: bool) -> Result<Vec<Option<(DriveId, DriveInfo)>>, OpenError> {
+        let mut drives: Vec<Option<(DriveId, DriveInfo)>> = Vec::new();
+        for spec in specs {
+            let opened = spec.as_ref().map(|spec| self.port.open(spec, read_only)).transpose();
+            match opened {
+                Ok(drive) => drives.push(drive),
+                Err(error) => {
+                    for (drive, _) in drives.into_iter().flatten() {
+                        self.port.close(drive);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(drives)
+    }
+
+    fn attach(
+        &mut self,
+        slot: usize,
+        member: MemberIndex,
+        spec: &DriveSpec,
+        command: Command,
+        reply: Box<dyn FnOnce(AttachResult) + Send>,
+    ) {
+        let Some(Some(array)) = self.arrays.get_mut(slot) else { return reply(AttachResult::Gone) };
+        match array.drives.get(member.at()) {
+            Some(None) => {}
+            Some(Some(_)) => return reply(AttachResult::NotYet),
+            None => return reply(AttachResult::Gone),
+        }
+        match self.port.open(spec, false) {
+            Err(error) => reply(AttachResult::Open(error)),
+            Ok(drive) => {
+                array.attach(member, drive);
+                let answer: Reply = Box::new(move |result| {
+                    reply(match result {
+                        Ok(()) => AttachResult::Done,
+                        Err(error) => AttachResult::Refused(error),
+                    });
+                });
+                array.command(command, answer, &mut self.port);
+                array.close_if_unused(member, &mut self.port);
+            }
+        }
+    }
+
+    fn look(&self, slot: usize, look: Look) {
+        let array = self.arrays.get(slot).and_then(Option::as_ref);
+        look(array.map(|array| View {
+            engine: &array.engine,
+            drives: array.drives.iter().map(|d| d.as_ref().map(|(_, info)| info)).collect(),
+        }));
+    }
+}

@@ -1,0 +1,668 @@
+//! The control plane's handle on the node: blocking calls, cloneable array handles.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use strake_engine::array::{Command, CommandError, CommandErrorKind};
+use strake_engine::block::{BlockDevice, BlockError, BlockInfo, BlockRequest};
+use strake_engine::layout::{GeometryRequest, MemberIndex};
+use strake_reactor::buffer::{Buffer, Pool};
+use strake_reactor::drive::{self, DriveSpec, FaultPlan, OpenError};
+use strake_reactor::ring::{RingConfig, RingPort};
+use uuid::Uuid;
+
+use crate::core::{AttachResult, Core, Mailbox, Message};
+use crate::import::{self, Import};
+use crate::{make, probe, status};
+
+/// How to start.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// Reactors, one pinned thread each. 0: one per core, at most 4.
+    pub cores: usize,
+    /// Memory for stripe buffers, all cores together.
+    pub memory_bytes: usize,
+    /// Identity of this host, written into superblocks as owner.
+    pub host_id: Uuid,
+}
+
+/// Parameters of a new array.
+#[derive(Debug, Clone)]
+pub struct CreateArray {
+    /// 1 to 48 of letters, digits, `-`, `_`, `.`; starts with a letter or digit.
+    pub name: String,
+    /// Level and geometry; `members` must equal the number of drives.
+    pub geometry: GeometryRequest,
+    /// Members in order.
+    pub drives: Vec<DriveSpec>,
+    /// Destroy what is on the drives (never a drive in use).
+    pub force: bool,
+}
+
+/// Parameters of starting an array from its drives.
+#[derive(Debug, Clone)]
+pub struct ImportArray {
+    /// Array.
+    pub uuid: Uuid,
+    /// Drives to look at (all of them; foreign ones are ignored and named in the report).
+    pub drives: Vec<DriveSpec>,
+    /// Rename at import.
+    pub new_name: Option<String>,
+    /// Serve reads only; changes nothing on any drive.
+    pub read_only: bool,
+    /// Start although members are missing that may hold newer data, or although the array is
+    /// dirty and degraded, or another host owns it.
+    pub force: bool,
+    /// Generation this host last saw, if it has seen the array: proves that no newer one exists.
+    pub known_generation: Option<u64>,
+}
+
+/// A management error: what, where and what to do, in one or two sentences.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct NodeError {
+    /// For programs.
+    pub kind: ErrorKind,
+    /// For people.
+    pub message: String,
+}
+
+impl NodeError {
+    pub(crate) fn new(kind: ErrorKind, message: String) -> NodeError {
+        NodeError { kind, message }
+    }
+
+    pub(crate) fn drive(error: OpenError) -> NodeError {
+        let kind = match error {
+            OpenError::BadSpec { .. } => ErrorKind::Invalid,
+            OpenError::Busy { .. } => ErrorKind::Conflict,
+            OpenError::System { .. } => ErrorKind::Drive,
+        };
+        NodeError::new(kind, error.to_string())
+    }
+
+    fn stopped() -> NodeError {
+        NodeError::new(ErrorKind::Stopped, "the array is stopped".into())
+    }
+
+    fn command(array: &str, error: CommandError) -> NodeError {
+        let kind = match error.kind {
+            CommandErrorKind::NotFound => ErrorKind::NotFound,
+            CommandErrorKind::Conflict => ErrorKind::Conflict,
+            CommandErrorKind::Refused => ErrorKind::Refused,
+            CommandErrorKind::Drive => ErrorKind::Drive,
+            CommandErrorKind::Stopped => ErrorKind::Stopped,
+        };
+        NodeError::new(kind, format!("array {array}: {}", error.message))
+    }
+}
+
+/// Classes of management errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request itself makes no sense (geometry, name, too few drives, ...).
+    Invalid,
+    /// Something of that name, or that state, is already there.
+    Conflict,
+    /// No such array or member.
+    NotFound,
+    /// Would destroy data or is not safe now; `--force` overrides where the text says so.
+    Refused,
+    /// A drive failed underneath.
+    Drive,
+    /// The array is stopped or the node is shutting down.
+    Stopped,
+}
+
+/// Array as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArrayState {
+    /// All members in sync.
+    Healthy,
+    /// Serving with members missing.
+    Degraded,
+    /// Members missing beyond what parity replaces: what can be read is read, no writes.
+    Failed,
+}
+
+/// One member.
+#[derive(Debug, Clone)]
+pub struct MemberStatus {
+    /// Place in the array.
+    pub index: u16,
+    /// Group (10, 50, 60, 70), 0 else.
+    pub group: u16,
+    /// Path of the drive, where there is one now.
+    pub path: Option<String>,
+    /// Serial of the drive that is or was here.
+    pub serial: String,
+    /// "active", "rebuilding", "failed", "missing", "removed".
+    pub state: MemberState,
+    /// Drive size in bytes.
+    pub size_bytes: u64,
+    /// Read errors answered from parity since the array started.
+    pub read_errors: u64,
+    /// Write errors since the array started.
+    pub write_errors: u64,
+    /// Notes of the drive (O_DIRECT refused, larger than used, ...).
+    pub notes: Vec<String>,
+}
+
+/// State of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberState {
+    /// In sync.
+    Active,
+    /// Being refilled.
+    Rebuilding,
+    /// Dropped after errors or by command.
+    Failed,
+    /// Not found at start.
+    Missing,
+    /// Place is empty by command.
+    Removed,
+}
+
+/// Long work.
+#[derive(Debug, Clone)]
+pub struct TaskStatus {
+    /// "rebuild", "resync", "scrub".
+    pub kind: String,
+    /// Bytes of each member done.
+    pub done_bytes: u64,
+    /// Bytes of each member in all.
+    pub total_bytes: u64,
+    /// Bytes per second of each member, recent.
+    pub rate_bytes: u64,
+    /// Scrub: stripes that did not hold; of these repaired.
+    pub mismatches: u64,
+    /// Scrub with repair, resync: stripes whose parity was rewritten.
+    pub repaired: u64,
+    /// Ranges that could not be worked on (errors), named in the log.
+    pub errors: u64,
+}
+
+/// Everything `array show` prints.
+#[derive(Debug, Clone)]
+pub struct ArrayStatus {
+    /// Identity.
+    pub uuid: Uuid,
+    /// Name.
+    pub name: String,
+    /// "raid6", ...
+    pub level: String,
+    /// State.
+    pub state: ArrayState,
+    /// Read-only import.
+    pub read_only: bool,
+    /// Usable bytes.
+    pub size_bytes: u64,
+    /// Array block size.
+    pub block_size_bytes: u32,
+    /// Strip.
+    pub strip_size_bytes: u64,
+    /// Groups.
+    pub groups: u16,
+    /// Data strips in a group's stripe.
+    pub data: u16,
+    /// Parity strips in a group's stripe (copies - 1 for mirrors).
+    pub parity: u16,
+    /// Members.
+    pub members: Vec<MemberStatus>,
+    /// Running long work.
+    pub tasks: Vec<TaskStatus>,
+    /// Outcome of the last finished scrub, if any since start.
+    pub last_scrub: Option<TaskStatus>,
+    /// Superblock generation.
+    pub generation: u64,
+    /// Starts counted.
+    pub epoch: u64,
+    /// Bytes of a region on each member.
+    pub region_size_bytes: u64,
+    /// Regions by state: unwritten, clean, dirty, needs resync.
+    pub regions: [u64; 4],
+    /// Parity kernel in use.
+    pub kernel: String,
+    /// Requests and bytes since start.
+    pub reads: u64,
+    /// See `reads`.
+    pub writes: u64,
+    /// See `reads`.
+    pub read_bytes: u64,
+    /// See `reads`.
+    pub write_bytes: u64,
+    /// Stripe writes by way: full-stripe, read-modify-write, reconstruct-write, joined requests.
+    pub write_plans: [u64; 4],
+    /// Rebuild priority, 1 to 100 per cent.
+    pub rebuild_priority: u8,
+    /// Bytes of the members that are not used because the smallest counts.
+    pub unused_bytes: u64,
+    /// What people should know now, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Largest request that an array takes at once. Anything larger is cut by the exports.
+const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// How long a replacement waits for the old drive's last I/O.
+const DETACH_TRIES: u32 = 600;
+const DETACH_PAUSE: Duration = Duration::from_millis(50);
+
+struct CoreHandle {
+    mailbox: Arc<Mailbox>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Running reactors and the arrays on them.
+pub struct Node {
+    cores: Vec<CoreHandle>,
+    next_core: AtomicUsize,
+    memory_per_array: usize,
+    host_id: Uuid,
+    arrays: Mutex<Vec<Array>>,
+}
+
+/// A started array. Clones are the same array.
+#[derive(Clone)]
+pub struct Array(Arc<ArrayInner>);
+
+struct ArrayInner {
+    mailbox: Arc<Mailbox>,
+    slot: usize,
+    uuid: Uuid,
+    info: BlockInfo,
+    warnings: Vec<String>,
+    stopped: AtomicBool,
+}
+
+impl Node {
+    /// Starts the reactors.
+    ///
+    /// # Errors
+    /// When the kernel refuses an io_uring or the memory.
+    pub fn start(config: NodeConfig) -> Result<Node, NodeError> {
+        let available = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = if config.cores == 0 { available.min(4) } else { config.cores };
+        let memory = (config.memory_bytes / count).max(8 << 20);
+        let mut cores = Vec::new();
+        for index in 0..count {
+            cores.push(start_core(index, memory)?);
+        }
+        Ok(Node {
+            cores,
+            next_core: AtomicUsize::new(0),
+            memory_per_array: memory / 2,
+            host_id: config.host_id,
+            arrays: Mutex::default(),
+        })
+    }
+
+    /// Makes a new array and starts it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the request or the drives; nothing has changed on any drive
+    /// then.
+    pub fn create(&self, request: CreateArray) -> Result<Array, NodeError> {
+        let (superblock, drives) = make::make(&request)?;
+        self.import(ImportArray {
+            uuid: superblock.array_uuid,
+            drives,
+            new_name: None,
+            read_only: false,
+            force: false,
+            known_generation: Some(superblock.generation),
+        })
+    }
+
+    /// Starts an array from what its drives say.
+    ///
+    /// # Errors
+    /// When it cannot be started safely: what is missing, and which option would allow it.
+    pub fn import(&self, request: ImportArray) -> Result<Array, NodeError> {
+        let import = import::import(&request, self.host_id, self.memory_per_array)?;
+        let array = self.serve(import)?;
+        let mut arrays = self.arrays.lock().expect("no panic while held");
+        arrays.retain(|array| !array.0.stopped.load(Ordering::Acquire));
+        arrays.push(array.clone());
+        Ok(array)
+    }
+
+    fn serve(&self, import: Import) -> Result<Array, NodeError> {
+        let Import { start, specs, warnings } = import;
+        let superblock = &start.superblock;
+        let info = BlockInfo {
+            name: superblock.name.clone(),
+            size_bytes: superblock.volume_size_bytes,
+            block_size_bytes: superblock.block_size_bytes,
+            strip_size_bytes: superblock.strip_size_bytes as u32,
+            stripe_data_bytes: superblock.strip_size_bytes * u64::from(superblock.data),
+            max_request_bytes: REQUEST_BYTES_MAX,
+            read_only: start.read_only,
+        };
+        let uuid = superblock.array_uuid;
+        let core = self.next_core.fetch_add(1, Ordering::Relaxed) % self.cores.len();
+        let mailbox = self.cores[core].mailbox.clone();
+        let added = ask(&mailbox, |reply| Message::Add(Box::new(start), specs, reply))?;
+        let slot = added.map_err(NodeError::drive)?;
+        Ok(Array(Arc::new(ArrayInner {
+            mailbox,
+            slot,
+            uuid,
+            info,
+            warnings,
+            stopped: AtomicBool::new(false),
+        })))
+    }
+
+    /// Stops every array cleanly and ends the reactors.
+    pub fn shutdown(self) {
+        let arrays = std::mem::take(&mut *self.arrays.lock().expect("no panic while held"));
+        for array in arrays {
+            if let Err(error) = array.stop()
+                && error.kind != ErrorKind::Stopped
+            {
+                tracing::error!(array = array.0.info.name, "{error}");
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for core in &mut self.cores {
+            core.mailbox.send(Message::End);
+            if let Some(thread) = core.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn start_core(index: usize, memory: usize) -> Result<CoreHandle, NodeError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        NodeError::new(ErrorKind::Drive, format!("cannot start reactor {index}: {error}"))
+    };
+    let (ready, started) = mpsc::channel();
+    let thread = std::thread::Builder::new()
+        .name(format!("reactor-{index}"))
+        .spawn(move || {
+            let port = Pool::new(memory).and_then(|pool| {
+                let port = RingPort::new(RingConfig {
+                    entries: 1024,
+                    pool: Some(pool.clone()),
+                })?;
+                Ok((port, pool))
+            });
+            match port {
+                Ok((port, pool)) => {
+                    for note in port.notes() {
+                        tracing::info!(reactor = index, "{note}");
+                    }
+                    let mut core = Core::new(port, pool);
+                    let _ = ready.send(Ok(core.mailbox()));
+                    core.run();
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        })
+        .map_err(|error| failed(&error))?;
+    match started.recv() {
+        Ok(Ok(mailbox)) => Ok(CoreHandle { mailbox, thread: Some(thread) }),
+        Ok(Err(error)) => Err(failed(&error)),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// Sends a message and waits for its answer.
+fn ask<T: Send + 'static>(
+    mailbox: &Mailbox,
+    message: impl FnOnce(Box<dyn FnOnce(T) + Send>) -> Message,
+) -> Result<T, NodeError> {
+    let (sender, receiver) = mpsc::channel();
+    mailbox.send(message(Box::new(move |answer| {
+        let _ = sender.send(answer);
+    })));
+    receiver.recv().map_err(|_| NodeError::stopped())
+}
+
+impl Array {
+    /// Identity.
+    pub fn uuid(&self) -> Uuid {
+        self.0.uuid
+    }
+
+    fn ask<T: Send + 'static>(&self, message: impl FnOnce(Box<dyn FnOnce(T) + Send>) -> Message) -> Result<T, NodeError> {
+        if self.0.stopped.load(Ordering::Acquire) {
+            return Err(NodeError::stopped());
+        }
+        ask(&self.0.mailbox, message)
+    }
+
+    /// Snapshot for people and programs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stopped`].
+    pub fn status(&self) -> Result<ArrayStatus, NodeError> {
+        let status = self.ask(|reply| {
+            Message::Look(self.0.slot, Box::new(move |view| reply(view.map(|view| status::status(&view)))))
+        })?;
+        let mut status = status.ok_or_else(NodeError::stopped)?;
+        status.warnings.extend(self.0.warnings.iter().cloned());
+        Ok(status)
+    }
+
+    fn command(&self, command: Command) -> Result<(), NodeError> {
+        self.ask(|reply| Message::Command(self.0.slot, command, reply))?
+            .map_err(|error| NodeError::command(&self.0.info.name, error))
+    }
+
+    /// Drops a member.
+    ///
+    /// # Errors
+    /// Refused when the level would not survive it, unless forced.
+    pub fn fail_member(&self, member: u16, force: bool) -> Result<(), NodeError> {
+        self.command(Command::Fail { member: MemberIndex(member), force })
+    }
+
+    /// Takes a failed, missing (or, where survivable, active) member out of its place.
+    ///
+    /// # Errors
+    /// As [`Array::fail_member`].
+    pub fn remove_member(&self, member: u16, force: bool) -> Result<(), NodeError> {
+        self.command(Command::Remove { member: MemberIndex(member), force })
+    }
+
+    /// Puts a drive into a place and starts to rebuild it. A member that is still live is dropped
+    /// first, where the array survives that. Returns when the drive is a member.
+    ///
+    /// # Errors
+    /// A drive that is in use, too small, holds data (unless forced) or is the same as another
+    /// member; a place that does not exist or cannot be given up.
+    pub fn replace_member(&self, member: u16, spec: DriveSpec, force: bool) -> Result<(), NodeError> {
+        let status = self.status()?;
+        let place = status.members.get(usize::from(member)).ok_or_else(|| {
+            let last = status.members.len() - 1;
+            NodeError::new(ErrorKind::NotFound, format!("no member {member}: the array has members 0 to {last}"))
+        })?;
+        if status.read_only {
+            return Err(NodeError::new(
+                ErrorKind::Conflict,
+                format!("array {}: was imported read-only; stop it and import it without --read-only first", status.name),
+            ));
+        }
+        if status.parity == 0 {
+            return Err(NodeError::new(
+                ErrorKind::Refused,
+                format!("array {}: {} keeps no redundancy: a lost member cannot be rebuilt", status.name, status.level),
+            ));
+        }
+        let info = drive::describe(&spec).map_err(NodeError::drive)?;
+        let superblock = self.superblock()?;
+        superblock.areas.on_drive(info.size_bytes).map_err(|error| {
+            NodeError::new(ErrorKind::Invalid, format!("{}: {error}", info.path))
+        })?;
+        if info.block_size_bytes > status.block_size_bytes {
+            return Err(NodeError::new(
+                ErrorKind::Invalid,
+                format!(
+                    "{}: has blocks of {} bytes, the array has {}: use a drive with blocks of at most that",
+                    info.path, info.block_size_bytes, status.block_size_bytes
+                ),
+            ));
+        }
+        make::refuse_used(&spec, force)?;
+        if matches!(place.state, MemberState::Active | MemberState::Rebuilding) {
+            self.fail_member(member, false)?;
+        }
+        let uuid = Uuid::new_v4();
+        self.prepare_drive(&spec, &superblock, uuid)?;
+        self.attach(member, &spec, uuid, &info)
+    }
+
+    fn superblock(&self) -> Result<strake_engine::format::Superblock, NodeError> {
+        self.ask(|reply| {
+            Message::Look(self.0.slot, Box::new(move |view| reply(view.map(|view| view.engine.superblock().clone()))))
+        })?
+        .ok_or_else(NodeError::stopped)
+    }
+
+    /// Writes what the engine does not: erased superblocks, an empty store and log.
+    fn prepare_drive(&self, spec: &DriveSpec, superblock: &strake_engine::format::Superblock, uuid: Uuid) -> Result<(), NodeError> {
+        let open = drive::blocking(spec, false).map_err(NodeError::drive)?;
+        let written = probe::erase(&open)
+            .and_then(|()| make::write_store_and_log(superblock, uuid, &open))
+            .and_then(|()| open.flush());
+        written.map_err(|error| {
+            NodeError::new(ErrorKind::Drive, format!("{}: cannot write metadata: {error}; use another drive", open.info().path))
+        })
+    }
+
+    fn attach(&self, member: u16, spec: &DriveSpec, uuid: Uuid, info: &drive::DriveInfo) -> Result<(), NodeError> {
+        for _ in 0..DETACH_TRIES {
+            let command = Command::Replace {
+                member: MemberIndex(member),
+                uuid,
+                serial: info.serial.clone(),
+                size_bytes: info.size_bytes,
+            };
+            let result = self.ask(|reply| {
+                Message::Attach(self.0.slot, MemberIndex(member), spec.clone(), command, reply)
+            })?;
+            match result {
+                AttachResult::Done => return Ok(()),
+                AttachResult::NotYet => std::thread::sleep(DETACH_PAUSE),
+                AttachResult::Open(error) => return Err(NodeError::drive(error)),
+                AttachResult::Refused(error) => return Err(NodeError::command(&self.0.info.name, error)),
+                AttachResult::Gone => return Err(NodeError::stopped()),
+            }
+        }
+        Err(NodeError::new(
+            ErrorKind::Drive,
+            format!("array {}: the old drive of member {member} still has I/O that does not end; try again", self.0.info.name),
+        ))
+    }
+
+    /// Starts a scrub; with `repair`, parity that does not hold is rewritten.
+    ///
+    /// # Errors
+    /// One is running already, or the level keeps no redundancy.
+    pub fn start_scrub(&self, repair: bool) -> Result<(), NodeError> {
+        self.command(Command::Scrub { repair })
+    }
+
+    /// Ends a running scrub.
+    ///
+    /// # Errors
+    /// None is running.
+    pub fn stop_scrub(&self) -> Result<(), NodeError> {
+        self.command(Command::StopScrub)
+    }
+
+    /// Share of long work while clients are busy, 1 to 100 per cent.
+    ///
+    /// # Errors
+    /// Out of range.
+    pub fn set_rebuild_priority(&self, percent: u8) -> Result<(), NodeError> {
+        if !(1..=100).contains(&percent) {
+            return Err(NodeError::new(
+                ErrorKind::Invalid,
+                format!("rebuild priority {percent}: must be 1 to 100 per cent"),
+            ));
+        }
+        self.command(Command::Priority(percent))
+    }
+
+    /// Injects faults into a member drive opened as `faulty:`; `None` heals it.
+    ///
+    /// # Errors
+    /// The drive was not opened as `faulty:`.
+    pub fn inject(&self, member: u16, fault: Option<FaultPlan>) -> Result<(), NodeError> {
+        let done = self.ask(|reply| Message::Faults(self.0.slot, MemberIndex(member), fault, reply))?;
+        if done {
+            return Ok(());
+        }
+        Err(NodeError::new(
+            ErrorKind::Refused,
+            format!("member {member}: faults can only be injected into a live drive that was given as faulty:PATH"),
+        ))
+    }
+
+    /// Stops cleanly: drains, makes everything durable, marks clean. Later requests get `Stopped`.
+    ///
+    /// # Errors
+    /// Stopped already; or metadata could not be written (it is stopped all the same).
+    pub fn stop(&self) -> Result<(), NodeError> {
+        let result = self.command(Command::Stop);
+        if result.as_ref().is_err_and(|error| error.kind == ErrorKind::Stopped) {
+            return result;
+        }
+        self.ask(|reply: Box<dyn FnOnce(()) + Send>| Message::Forget(self.0.slot, Box::new(move || reply(()))))?;
+        self.0.stopped.store(true, Ordering::Release);
+        result
+    }
+
+    /// Stops and erases the metadata on every member: data is gone.
+    ///
+    /// # Errors
+    /// As [`Array::stop`]; drives that cannot be written, by path.
+    pub fn destroy(&self) -> Result<(), NodeError> {
+        let drives = self.ask(|reply| {
+            let look = move |view: Option<crate::core::View<'_>>| {
+                reply(view.map(|view| view.drives.iter().flatten().map(|info| info.spec.clone()).collect::<Vec<_>>()));
+            };
+            Message::Look(self.0.slot, Box::new(look))
+        })?;
+        let drives = drives.ok_or_else(NodeError::stopped)?;
+        self.stop()?;
+        let mut failed = Vec::new();
+        for spec in drives {
+            let erased = drive::blocking(&spec, false)
+                .map_err(|error| error.to_string())
+                .and_then(|open| probe::erase(&open).map_err(|error| format!("{}: {error}", spec.0)));
+            failed.extend(erased.err());
+        }
+        if failed.is_empty() {
+            return Ok(());
+        }
+        Err(NodeError::new(
+            ErrorKind::Drive,
+            format!("destroyed, but metadata is still on: {}", failed.join("; ")),
+        ))
+    }
+}
+
+impl BlockDevice<Buffer> for Array {
+    fn info(&self) -> BlockInfo {
+        self.0.info.clone()
+    }
+
+    fn submit(&self, request: BlockRequest<Buffer>) {
+        if self.0.stopped.load(Ordering::Acquire) {
+            return (request.done)(Err(BlockError::Stopped), request.buffer);
+        }
+        self.0.mailbox.send(Message::Block(self.0.slot, request));
+    }
+}

@@ -1,0 +1,16 @@
+//! Carries out the engine's plans on reactors: arrays, members, commands.
+//!
+//! [`core::Core`] is the loop of one core over any [`strake_reactor::port::Port`]; `served` keeps
+//! one array's memory and drives. The management side is [`handle`]: blocking calls for a control
+//! plane. [`probe`] looks at drives that nobody serves. Nothing here decides: that is the engine.
+#![forbid(unsafe_code)]
+
+pub mod core;
+pub mod handle;
+mod import;
+mod make;
+pub mod probe;
+mod served;
+mod status;
+
+pub use handle::*;

@@ -1,0 +1,373 @@
+//! One array on one core: the engine, the memory of its requests and operations, its drives.
+//!
+//! Carries out [`Action`]s in order. It decides nothing: where memory lies and which drive a
+//! member is are the only things it knows that the engine does not.
+
+use std::collections::HashMap;
+
+use strake_engine::array::{Action, Array, CommandError, CommandId, Event, IoError, IoKind, IoMemory, OpId, Token};
+use strake_engine::block::{BlockError, BlockRequest, Done, Operation};
+use strake_engine::layout::MemberIndex;
+use strake_engine::plan::{Memory, compute};
+use strake_reactor::buffer::{Buffer, Inbound, Outbound, Pool};
+use strake_reactor::drive::DriveInfo;
+use strake_reactor::port::{DriveError, DriveId, DriveOp, Port};
+
+/// Answers a command, from the core's thread.
+pub(crate) type Reply = Box<dyn FnOnce(Result<(), CommandError>) + Send>;
+
+/// Bits of a token below the array's place on its core.
+const SLOT_SHIFT: u32 = 56;
+/// Marks the tokens of metadata writes, whose buffers are ours: above every class of the engine.
+const META: u64 = 0xff << 48;
+
+/// A client's request under way.
+struct Client {
+    buffer: Option<Buffer>,
+    done: Done<Buffer>,
+}
+
+/// An array being served.
+pub(crate) struct Served {
+    slot: u8,
+    pub(crate) engine: Array,
+    pool: Pool,
+    pub(crate) drives: Vec<Option<(DriveId, DriveInfo)>>,
+    detaching: Vec<bool>,
+    clients: Vec<Option<Client>>,
+    /// Slots of each operation.
+    slots: Vec<Vec<Option<Buffer>>>,
+    metas: Vec<Option<(Token, Buffer)>>,
+    metas_free: Vec<u32>,
+    replies: HashMap<CommandId, Reply>,
+    next_command: u64,
+    actions: Vec<Action>,
+    /// I/O for members without a drive, to be reported as failed.
+    refused: Vec<Token>,
+}
+
+impl Served {
+    pub(crate) fn new(
+        slot: u8,
+        engine: Array,
+        pool: Pool,
+        drives: Vec<Option<(DriveId, DriveInfo)>>,
+        actions: Vec<Action>,
+    ) -> Served {
+        Served {
+            slot,
+            engine,
+            pool,
+            detaching: vec![false; drives.len()],
+            drives,
+            clients: Vec::new(),
+            slots: Vec::new(),
+            metas: Vec::new(),
+            metas_free: Vec::new(),
+            replies: HashMap::new(),
+            next_command: 0,
+            actions,
+            refused: Vec::new(),
+        }
+    }
+
+    /// Takes a client's request.
+    pub(crate) fn block<P: Port>(&mut self, request: BlockRequest<Buffer>, port: &mut P) {
+        let needs_buffer = matches!(request.operation, Operation::Read | Operation::Write);
+        let have = request.buffer.as_ref().map_or(0, |b| b.len() as u64);
+        if needs_buffer && have < request.length || request.length > u64::from(u32::MAX) && needs_buffer {
+            return (request.done)(Err(BlockError::Unaligned), request.buffer);
+        }
+        let mut out = std::mem::take(&mut self.actions);
+        let id = self.engine.submit(request.operation, request.offset, request.length, request.durable, &mut out);
+        let at = id.0 as usize;
+        if self.clients.len() <= at {
+            self.clients.resize_with(at + 1, || None);
+        }
+        debug_assert!(self.clients[at].is_none());
+        self.clients[at] = Some(Client {
+            buffer: request.buffer,
+            done: request.done,
+        });
+        self.run(out, port);
+    }
+
+    /// Takes a command.
+    pub(crate) fn command<P: Port>(&mut self, command: strake_engine::array::Command, reply: Reply, port: &mut P) {
+        let id = CommandId(self.next_command);
+        self.next_command += 1;
+        self.replies.insert(id, reply);
+        let mut out = std::mem::take(&mut self.actions);
+        self.engine.command(id, command, &mut out);
+        self.run(out, port);
+    }
+
+    /// Moves the engine's time on.
+    pub(crate) fn tick<P: Port>(&mut self, now_ns: u64, port: &mut P) {
+        let mut out = std::mem::take(&mut self.actions);
+        self.engine.tick(now_ns, &mut out);
+        self.run(out, port);
+    }
+
+    /// An I/O has ended; `token` as given to the port.
+    pub(crate) fn io_done<P: Port>(&mut self, token: u64, result: Result<(), DriveError>, port: &mut P) {
+        let token = token & !(0xff << SLOT_SHIFT);
+        let token = if token & META == META {
+            let index = (token & !META) as u32;
+            let (token, _) = self.metas[index as usize].take().expect("a metadata write is under way");
+            self.metas_free.push(index);
+            token
+        } else {
+            Token(token)
+        };
+        self.engine_io_done(token, result.map_err(io_error), port);
+    }
+
+    fn engine_io_done<P: Port>(&mut self, token: Token, result: Result<(), IoError>, port: &mut P) {
+        let mut out = std::mem::take(&mut self.actions);
+        self.engine.io_done(token, result, &mut out);
+        self.run(out, port);
+    }
+
+    /// Carries out what the engine wants; keeps the list's memory.
+    pub(crate) fn run<P: Port>(&mut self, mut out: Vec<Action>, port: &mut P) {
+        let mut index = 0;
+        while index < out.len() {
+            let action = std::mem::replace(&mut out[index], Action::ReleaseSlots(OpId(u32::MAX)));
+            self.carry_out(action, &mut out, port);
+            index += 1;
+        }
+        out.clear();
+        self.actions = out;
+        while let Some(token) = self.refused.pop() {
+            self.engine_io_done(token, Err(IoError::Gone), port);
+        }
+        self.close_detached(port);
+    }
+
+    /// Starts what the engine asked for when it was made.
+    pub(crate) fn begin<P: Port>(&mut self, port: &mut P) {
+        let out = std::mem::take(&mut self.actions);
+        self.run(out, port);
+    }
+
+    fn carry_out<P: Port>(&mut self, action: Action, out: &mut Vec<Action>, port: &mut P) {
+        match action {
+            Action::Io(io) => self.io(io, port),
+            Action::Compute(op) => {
+                let differing = self.compute(op);
+                self.engine.computed(op, differing, out);
+            }
+            Action::ReleaseSlots(op) => {
+                if let Some(slots) = self.slots.get_mut(op.0 as usize) {
+                    slots.iter_mut().for_each(|slot| *slot = None);
+                }
+            }
+            Action::Zero(request, at, length) => {
+                let at = at as usize;
+                let client = self.clients[request.0 as usize].as_mut().expect("the request is under way");
+                let buffer = client.buffer.as_mut().expect("a read has a buffer");
+                buffer.lend_inbound(at..at + length as usize).zero();
+            }
+            Action::Complete(request, result) => {
+                let client = self.clients[request.0 as usize].take().expect("the request is under way");
+                (client.done)(result, client.buffer);
+            }
+            Action::CommandDone(id, result) => {
+                if let Some(reply) = self.replies.remove(&id) {
+                    reply(result);
+                }
+            }
+            Action::Detach(member) => self.detaching[member.at()] = true,
+            Action::Event(event) => self.log(&event),
+        }
+    }
+
+    fn io<P: Port>(&mut self, io: strake_engine::array::Io, port: &mut P) {
+        let Some((drive, _)) = self.drives[io.member.at()] else {
+            self.refused.push(io.token);
+            return;
+        };
+        let length = io.length as usize;
+        let mut token = io.token.0;
+        let op = match io.kind {
+            IoKind::Read(memory) => DriveOp::Read {
+                offset: io.offset,
+                into: self.lend_inbound(memory, length),
+            },
+            IoKind::Write(memory, durable) => DriveOp::Write {
+                offset: io.offset,
+                from: self.lend_outbound(memory, length),
+                durable,
+            },
+            IoKind::WriteMeta(bytes) => {
+                let (index, from) = self.meta_buffer(io.token, &bytes);
+                token = META | u64::from(index);
+                DriveOp::Write { offset: io.offset, from, durable: true }
+            }
+            IoKind::WriteZeroes => DriveOp::WriteZeroes { offset: io.offset, length: length as u64 },
+            IoKind::Discard => DriveOp::Discard { offset: io.offset, length: length as u64 },
+            IoKind::Flush => DriveOp::Flush,
+        };
+        port.submit(drive, u64::from(self.slot) << SLOT_SHIFT | token, op);
+    }
+
+    fn meta_buffer(&mut self, token: Token, bytes: &[u8]) -> (u32, Outbound) {
+        let mut buffer = Buffer::heap(bytes.len());
+        buffer.copy_from_slice(bytes);
+        let from = buffer.lend_outbound(0..bytes.len());
+        let index = self.metas_free.pop().unwrap_or_else(|| {
+            self.metas.push(None);
+            (self.metas.len() - 1) as u32
+        });
+        self.metas[index as usize] = Some((token, buffer));
+        (index, from)
+    }
+
+    fn lend_inbound(&mut self, memory: IoMemory, length: usize) -> Inbound {
+        let (buffer, at) = self.memory(memory);
+        buffer.lend_inbound(at..at + length)
+    }
+
+    fn lend_outbound(&mut self, memory: IoMemory, length: usize) -> Outbound {
+        let (buffer, at) = self.memory(memory);
+        buffer.lend_outbound(at..at + length)
+    }
+
+    fn memory(&mut self, memory: IoMemory) -> (&mut Buffer, usize) {
+        match memory {
+            IoMemory::Request(request, at) => {
+                let client = self.clients[request.0 as usize].as_mut().expect("the request is under way");
+                (client.buffer.as_mut().expect("reads and writes have a buffer"), at as usize)
+            }
+            IoMemory::Slot(op, slot, at) => {
+                self.make_slot(op, slot.into());
+                let buffer = self.slots[op.0 as usize][usize::from(slot)].as_mut().expect("just made");
+                (buffer, at as usize)
+            }
+        }
+    }
+
+    /// Makes a slot of the operation's plan, unless it is there.
+    fn make_slot(&mut self, op: OpId, slot: usize) {
+        let index = op.0 as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, Vec::new);
+        }
+        let slots = &mut self.slots[index];
+        if slots.len() <= slot {
+            slots.resize_with(slot + 1, || None);
+        }
+        if slots[slot].is_none() {
+            let bytes = self.engine.op_plan(op).0.slot_bytes();
+            // The engine keeps within the pool's size; what fragmentation denies comes from the heap.
+            slots[slot] = Some(self.pool.alloc(bytes).unwrap_or_else(|| Buffer::heap(bytes)));
+        }
+    }
+
+    fn compute(&mut self, op: OpId) -> u64 {
+        let mut wanted = self.engine.op_plan(op).0.slots;
+        while wanted != 0 {
+            self.make_slot(op, wanted.trailing_zeros() as usize);
+            wanted &= wanted - 1;
+        }
+        if self.slots.len() <= op.0 as usize {
+            self.slots.resize_with(op.0 as usize + 1, Vec::new);
+        }
+        let (plan, fragments) = self.engine.op_plan(op);
+        let slots = &mut self.slots[op.0 as usize];
+        let clients = &mut self.clients;
+        let request = |memory: Memory, length: usize| -> &[u8] {
+            let Memory::Request(request, at) = memory else { unreachable!("zeroes need no memory") };
+            let client = clients[request.0 as usize].as_ref().expect("the request is under way");
+            let buffer = client.buffer.as_ref().expect("reads and writes have a buffer");
+            buffer.range(at as usize..at as usize + length)
+        };
+        let differing = compute::run(plan, fragments, self.engine.code(), slots, &request);
+        for &(number, slot) in &plan.copies {
+            let fragment = &fragments[usize::from(number)];
+            let Memory::Request(request, at) = fragment.memory else { unreachable!("zeroes are never read") };
+            let (at, length) = (at as usize, (fragment.end - fragment.start) as usize);
+            let from = (fragment.start - plan.start) as usize;
+            let source = slots[usize::from(slot)].as_ref().expect("the plan's slots exist");
+            let client = clients[request.0 as usize].as_mut().expect("the request is under way");
+            let buffer = client.buffer.as_mut().expect("a read has a buffer");
+            buffer.lend_inbound(at..at + length).fill(source.range(from..from + length));
+        }
+        differing
+    }
+
+    /// Closes drives that nothing is sent to any more once their I/O has ended.
+    fn close_detached<P: Port>(&mut self, port: &mut P) {
+        for member in 0..self.detaching.len() {
+            if self.detaching[member] && self.engine.members()[member].in_flight == 0 {
+                self.detaching[member] = false;
+                if let Some((drive, _)) = self.drives[member].take() {
+                    port.close(drive);
+                }
+            }
+        }
+    }
+
+    /// Closes everything; the engine has stopped.
+    pub(crate) fn close<P: Port>(&mut self, port: &mut P) {
+        for drive in &mut self.drives {
+            if let Some((drive, _)) = drive.take() {
+                port.close(drive);
+            }
+        }
+    }
+
+    /// Gives a place its new drive, before the engine is told to use it.
+    pub(crate) fn attach(&mut self, member: MemberIndex, drive: (DriveId, DriveInfo)) {
+        assert!(self.drives[member.at()].is_none(), "the place is empty");
+        self.drives[member.at()] = Some(drive);
+    }
+
+    /// Closes the drive of a place that the engine refused to fill.
+    pub(crate) fn close_if_unused<P: Port>(&mut self, member: MemberIndex, port: &mut P) {
+        let it = &self.engine.members()[member.at()];
+        if it.in_flight == 0 && !it.is_live()
+            && let Some((drive, _)) = self.drives[member.at()].take()
+        {
+            port.close(drive);
+        }
+    }
+
+    fn log(&self, event: &Event) {
+        let array = &self.engine.superblock().name;
+        match event {
+            Event::MemberFailed(member, reason) => {
+                let drive = self.drives[member.at()].as_ref().map_or("-", |(_, info)| info.path.as_str());
+                tracing::warn!(%array, member = member.0, drive, reason, "member dropped: replace it with `strake array replace`");
+            }
+            Event::ReadRepaired(member, stripe) => {
+                tracing::warn!(%array, member = member.0, stripe = stripe.0, "read error answered from redundancy and rewritten");
+            }
+            Event::Unavailable(stripe) => {
+                tracing::error!(%array, stripe = stripe.0, "blocks unavailable: more strips are missing than parity replaces");
+            }
+            Event::TaskStarted(kind) => tracing::info!(%array, task = kind.name(), "started"),
+            Event::TaskEnded(report) => tracing::info!(
+                %array,
+                task = report.kind.name(),
+                mismatches = report.mismatches,
+                repaired = report.repaired,
+                errors = report.errors,
+                "ended"
+            ),
+        }
+    }
+}
+
+fn io_error(error: DriveError) -> IoError {
+    match error {
+        DriveError::Gone => IoError::Gone,
+        DriveError::Io(_) | DriveError::Short => IoError::Range,
+    }
+}
+
+/// The place on its core of the array that a token belongs to.
+pub(crate) fn slot_of(token: u64) -> usize {
+    (token >> SLOT_SHIFT) as usize
+}

@@ -1,0 +1,134 @@
+//! Drives of the host: listing, showing, cleaning.
+
+use super::{Manager, Result, error};
+use crate::daemon::convert::{node_error, open_error};
+use crate::drives::{self, distinct, key};
+use std::collections::BTreeMap;
+use strake_api::{self as api, DriveUse, ErrorKind};
+use strake_reactor::drive::DriveSpec;
+use tracing::info;
+
+impl Manager {
+    /// Drives that could be members, and those that arrays of this host use or used.
+    pub fn list_drives(&self) -> api::DriveList {
+        let candidates = self.backend.candidates().into_iter().map(|drive| drive.0);
+        let specs = distinct(self.remembered_drives().into_iter().chain(candidates));
+        let by_path: BTreeMap<String, api::Drive> = specs
+            .into_iter()
+            .map(|spec| self.look_at(spec))
+            .map(|drive| (drive.path.clone(), drive))
+            .collect();
+        api::DriveList {
+            drives: by_path.into_values().collect(),
+        }
+    }
+
+    /// Everything about one drive.
+    pub fn show_drive(&self, drive: &str) -> Result<api::DriveDetail> {
+        let probe = self.backend.probe(&DriveSpec(drive.to_owned()));
+        let mut detail = drives::detail(&probe.map_err(open_error)?);
+        self.name_user(drive, &mut detail.drive);
+        Ok(detail)
+    }
+
+    /// Erases Strake's metadata on a drive that no running array uses.
+    pub fn clean_drive(&self, request: &api::CleanDrive) -> Result<api::Outcome> {
+        let _turn = self.command()?;
+        let drive = DriveSpec(request.drive.clone());
+        let path = &request.drive;
+        if let Some(user) = self.user_of(path) {
+            let text = format!(
+                "{path} is {user}, which is running: take it out with `strake array remove` first"
+            );
+            return Err(error(ErrorKind::Refused, text));
+        }
+        let probe = self.backend.probe(&drive).map_err(open_error)?;
+        if probe.copies.iter().all(|copy| copy == "absent") {
+            return Ok(api::Outcome {
+                changed: false,
+                message: format!("{path} holds no metadata of Strake"),
+            });
+        }
+        self.backend
+            .clean(&drive, request.force)
+            .map_err(node_error)?;
+        info!(drive = %path, "metadata erased");
+        Ok(api::Outcome {
+            changed: true,
+            message: format!("metadata of Strake erased on {path}"),
+        })
+    }
+
+    fn look_at(&self, spec: String) -> api::Drive {
+        let drive = DriveSpec(spec);
+        let mut found = match self.backend.probe(&drive) {
+            Ok(probe) => drives::summary(&probe),
+            Err(cause) => drives::unreadable(&drive, &cause),
+        };
+        self.name_user(&drive.0, &mut found);
+        found
+    }
+
+    /// A drive in a running array is a member of it, whatever a look from outside says.
+    fn name_user(&self, spec: &str, drive: &mut api::Drive) {
+        if let Some(user) = self.user_of(spec) {
+            drive.usage = DriveUse::Member;
+            drive.usage_text = user;
+        }
+    }
+
+    /// Drive texts of every known array.
+    pub(super) fn remembered_drives(&self) -> Vec<String> {
+        let inner = self.inner();
+        let drives = inner.state.arrays.iter().flat_map(|array| &array.drives);
+        drives.filter_map(|drive| drive.spec.clone()).collect()
+    }
+
+    /// Drive texts that hold a member of the array: those given, those last used, and those of
+    /// this host, each looked at. A drive that cannot be read is left out; what is missing is
+    /// then the node's to say.
+    pub(super) fn drives_of(&self, uuid: uuid::Uuid, given: &[String]) -> Vec<String> {
+        // The texts last used come first: they carry the wrapper of a drive for tests.
+        let remembered: Vec<String> = self
+            .inner()
+            .state
+            .array(uuid)
+            .map(|known| known.drives.iter().filter_map(|d| d.spec.clone()).collect())
+            .unwrap_or_default();
+        let candidates = self.backend.candidates().into_iter().map(|drive| drive.0);
+        let wrapped = |spec: &String| drives::unwrapped(spec) != spec;
+        let (given_wrapped, given_plain): (Vec<_>, Vec<_>) =
+            given.iter().cloned().partition(wrapped);
+        let all = given_wrapped
+            .into_iter()
+            .chain(remembered)
+            .chain(given_plain)
+            .chain(candidates);
+        distinct(all)
+            .into_iter()
+            .filter(|spec| {
+                let probe = self.backend.probe(&DriveSpec(spec.clone()));
+                let member = probe.ok().and_then(|probe| probe.member);
+                member.is_some_and(|member| member.array_uuid == uuid)
+            })
+            .collect()
+    }
+
+    /// Where this host last saw a member: path and serial.
+    pub(super) fn last_seen(
+        &self,
+        uuid: uuid::Uuid,
+        member: u16,
+    ) -> (Option<String>, Option<String>) {
+        let inner = self.inner();
+        let known = inner.state.array(uuid);
+        let drive = known.and_then(|known| known.drives.iter().find(|d| d.member == member));
+        match drive {
+            Some(drive) => {
+                let serial = Some(drive.serial.clone()).filter(|serial| !serial.is_empty());
+                (drive.spec.as_deref().map(key), serial)
+            }
+            None => (None, None),
+        }
+    }
+}

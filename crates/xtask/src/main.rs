@@ -1,0 +1,74 @@
+//! Project tasks: what `make` and `.ci/run` call. One module a task.
+#![forbid(unsafe_code)]
+
+mod aarch64;
+mod demo;
+mod setup;
+mod shell;
+mod test;
+mod tidy;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Project tasks")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install the programs that the other tasks use (Debian packages), or say which are missing
+    Setup {
+        /// Also what the aarch64 task uses
+        #[arg(long)]
+        cross: bool,
+    },
+    /// Real files on twelve drives, through two drive failures
+    Demo(demo::Options),
+    /// Unit, property and end-to-end tests, with one line that sums them up
+    Test {
+        /// Passed on to `cargo test`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        cargo_arguments: Vec<String>,
+    },
+    /// The engine's own cost over memory and null drives
+    Bench {
+        /// Passed on to `strake bench engine`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        bench_arguments: Vec<String>,
+    },
+    /// The parity kernels on aarch64, under emulation
+    Aarch64,
+    /// House rules that a compiler does not check
+    Tidy,
+}
+
+fn main() -> std::process::ExitCode {
+    let result = match Arguments::parse().task {
+        Task::Setup { cross } => setup::run(cross),
+        Task::Demo(options) => demo::run(&options),
+        Task::Test { cargo_arguments } => test::run(&cargo_arguments),
+        Task::Bench { bench_arguments } => bench(&bench_arguments),
+        Task::Aarch64 => aarch64::run(),
+        Task::Tidy => tidy::run(),
+    };
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(arguments: &[String]) -> anyhow::Result<()> {
+    let strake = workspace::build_release_program()?;
+    shell::show(
+        std::process::Command::new(strake)
+            .args(["bench", "engine"])
+            .args(arguments),
+    )
+}
