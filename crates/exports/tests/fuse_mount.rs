@@ -109,8 +109,8 @@ fn a_volume_is_a_file_with_its_size() {
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     let text = run("stat", &["-f", "-c", "%S %b", mounted.path()]);
     assert_eq!(text.trim(), format!("4096 {}", (SIZE + 8192) / 4096));
-    let xattr = try_run("getfattr", &["-n", "user.x", mounted.path()]);
-    assert!(!xattr.0);
+    let xattr = rustix::fs::getxattr(&mounted.file, "user.x", &mut [0; 16]);
+    assert_eq!(xattr, Err(rustix::io::Errno::OPNOTSUPP));
 }
 
 #[test]
@@ -583,4 +583,35 @@ fn a_living_mount_is_respected() {
     fs::write(&file, b"x").unwrap();
     let error = FuseMount::mount(&file, FuseOptions::default()).map(drop);
     assert!(matches!(error, Err(FuseError::Mount { .. })));
+}
+
+#[test]
+fn a_mount_that_a_killed_server_left_is_cleared_away() {
+    if !fuse_is_here() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let device = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .unwrap();
+    let options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0",
+        std::os::fd::AsRawFd::as_raw_fd(&device)
+    );
+    let options = std::ffi::CString::new(options).unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("dead", at, "fuse.dead", flags, options.as_c_str()).unwrap();
+    drop(device);
+    assert_eq!(
+        fs::metadata(at).unwrap_err().raw_os_error(),
+        Some(libc::ENOTCONN)
+    );
+    let mount = FuseMount::mount(at, FuseOptions::default()).unwrap();
+    let file = mount.add("vol", Mock::of(SIZE)).unwrap();
+    assert_eq!(fs::metadata(file).unwrap().len(), SIZE);
+    mount.unmount().unwrap();
+    assert!(fs::read_dir(at).is_ok(), "no mount is left");
 }

@@ -440,7 +440,7 @@ impl Array {
         }
         let due = now >= pass.next_save_ns && pass.low() > pass.start;
         let over = pass.outstanding.is_empty() && (pass.at_end() || pass.draining);
-        if !due && !over {
+        if !due && !over || !self.rebuild_has_unsaved(pass) {
             return;
         }
         let low = pass.low();

@@ -216,31 +216,43 @@ impl Array {
             out.push(Action::Zero(id, at, (to - from) as u32));
             return;
         }
-        let simple = self.all_active && !self.regions.needs_sync(region);
+        let simple = self.all_active && !self.regions.needs_sync(region) && self.geometry.data() > 1;
+        let lost = |piece: &crate::layout::StripPiece| self.readable_copy(piece).is_none();
+        if !simple && self.pieces(from, to).any(|piece| lost(&piece)) {
+            return self.read_by_bands(id, stripe, from, to, out);
+        }
         let mut cursor = from;
         while cursor < to {
             let piece = self.geometry.piece(cursor, to - cursor);
             let at = (cursor - self.requests[id.0].offset) as u32;
+            let copy = if simple { Some(piece.strip) } else { self.readable_copy(&piece) };
+            self.direct_read(id, &piece, copy.expect("every piece is readable"), at, out);
             cursor += u64::from(piece.length);
-            if simple && self.geometry.data() > 1 {
-                self.direct_read(id, stripe, (piece.strip, piece.strip), (piece.start, piece.start + piece.length), at, out);
-            } else if let Some(copy) = self.readable_copy(stripe, piece.strip, piece.start, piece.length) {
-                self.direct_read(id, stripe, (piece.strip, copy), (piece.start, piece.start + piece.length), at, out);
-            } else {
-                self.read_by_bands(id, stripe, from, to, out);
-                return;
-            }
         }
+    }
+
+    /// Pieces of volume bytes `from..to`.
+    fn pieces(&self, from: u64, to: u64) -> impl Iterator<Item = crate::layout::StripPiece> + '_ {
+        let mut cursor = from;
+        std::iter::from_fn(move || {
+            if cursor >= to {
+                return None;
+            }
+            let piece = self.geometry.piece(cursor, to - cursor);
+            cursor += u64::from(piece.length);
+            Some(piece)
+        })
     }
 
     /// The strip to read a piece from directly: itself, or for mirrors the copy with the
     /// shortest queue. `None`: it must be decoded.
-    fn readable_copy(&self, stripe: StripeIndex, strip: u8, start: u32, length: u32) -> Option<u8> {
-        let first = self.strips(self.band_of(stripe, start), 0);
-        let last = self.strips(self.band_of(stripe, start + length - 1), 0);
+    fn readable_copy(&self, piece: &crate::layout::StripPiece) -> Option<u8> {
+        let stripe = piece.stripe;
+        let first = self.strips(self.band_of(stripe, piece.start), 0);
+        let last = self.strips(self.band_of(stripe, piece.start + piece.length - 1), 0);
         let readable = first.readable & last.readable;
         if first.data > 1 {
-            return (readable >> strip & 1 == 1).then_some(strip);
+            return (readable >> piece.strip & 1 == 1).then_some(piece.strip);
         }
         crate::plan::strips_of(readable)
             .min_by_key(|&copy| {
@@ -254,18 +266,19 @@ impl Array {
     fn direct_read(
         &mut self,
         id: RequestId,
-        stripe: StripeIndex,
-        (strip, from): (u8, u8),
-        (start, end): (u32, u32),
+        piece: &crate::layout::StripPiece,
+        from: u8,
         at: u32,
         out: &mut Vec<Action>,
     ) {
+        let stripe = piece.stripe;
+        let (start, end) = (piece.start, piece.start + piece.length);
         let member = self.geometry.member(stripe, from.into());
         let direct = self.directs.take();
         self.directs[direct] = Direct {
             request: id.0,
             stripe: stripe.0,
-            strip,
+            strip: piece.strip,
             from,
             member: member.0,
             start,

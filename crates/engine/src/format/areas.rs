@@ -277,9 +277,16 @@ impl Areas {
         self.check_fixed()?;
         let mut end = LEFT_ALONE_BYTES;
         for (name, extent) in self.named() {
-            let align = if name == "data" { DATA_ALIGN_BYTES } else { PAGE_BYTES };
+            let align = if name == "data" {
+                DATA_ALIGN_BYTES
+            } else {
+                PAGE_BYTES
+            };
             if !extent.offset.is_multiple_of(align) || !extent.length.is_multiple_of(PAGE_BYTES) {
-                return Err((name, format!("must start on a multiple of {align} and be whole 4 KiB")));
+                return Err((
+                    name,
+                    format!("must start on a multiple of {align} and be whole 4 KiB"),
+                ));
             }
             if extent.length == 0 && name != "block checksums" {
                 return Err((name, "must not be empty".into()));
@@ -288,7 +295,10 @@ impl Areas {
                 return Err((name, "must end within 2^64 bytes".into()));
             };
             if extent.offset < end {
-                return Err((name, format!("must not start before byte {end}, where the area before it ends")));
+                return Err((
+                    name,
+                    format!("must not start before byte {end}, where the area before it ends"),
+                ));
             }
             end = behind;
         }
@@ -301,7 +311,10 @@ impl Areas {
             return Err(("superblock A", "must be 64 KiB at byte 4096".into()));
         }
         if self.superblock_b.length != length || !self.superblock_b.offset.is_multiple_of(length) {
-            return Err(("superblock B", "must be 64 KiB on a multiple of 64 KiB".into()));
+            return Err((
+                "superblock B",
+                "must be 64 KiB on a multiple of 64 KiB".into(),
+            ));
         }
         if self.region_map[0].length != self.region_map[1].length {
             return Err(("region map, copy 1", "must be as long as copy 0".into()));

@@ -192,7 +192,9 @@ impl Assembly {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssembleError {
     /// No drive has a superblock of it.
-    #[error("array {array}: none of the drives given holds a superblock of it; check the drives and the UUID")]
+    #[error(
+        "array {array}: none of the drives given holds a superblock of it; check the drives and the UUID"
+    )]
     NotFound {
         /// Array.
         array: Uuid,
@@ -227,7 +229,7 @@ pub enum AssembleError {
         /// Path with serial.
         drive: String,
         /// The copy's error.
-        why: FormatError,
+        why: Box<FormatError>,
     },
 }
 
@@ -242,7 +244,8 @@ pub fn arrays(found: &[Found]) -> Vec<(Uuid, String, u64)> {
         }
     }
     let list = newest.into_iter();
-    list.map(|(uuid, s)| (uuid, s.name.clone(), s.generation)).collect()
+    list.map(|(uuid, s)| (uuid, s.name.clone(), s.generation))
+        .collect()
 }
 
 /// A drive of the array with its newest copy.
@@ -315,9 +318,8 @@ fn candidates<'a>(
 ) -> Result<Vec<Candidate<'a>>, AssembleError> {
     let mut out = Vec::new();
     for found in found {
-        let ours = |copy: &'a Result<Superblock, _>| {
-            copy.as_ref().ok().filter(|s| s.array_uuid == array)
-        };
+        let ours =
+            |copy: &'a Result<Superblock, _>| copy.as_ref().ok().filter(|s| s.array_uuid == array);
         let best = found.copies.iter().filter_map(ours);
         // Of two equal copies the first, so that the result does not depend on the search.
         let Some(best) = best.rev().max_by_key(|s| (s.generation, s.epoch)) else {
@@ -330,11 +332,15 @@ fn candidates<'a>(
                 return Err(AssembleError::NeedsNewer {
                     array,
                     drive: found.label(),
-                    why: why.clone(),
+                    why: Box::new(why.clone()),
                 });
             }
             if let Some(why) = bad_copy(array, result, best) {
-                bad.push(BadCopy { drive: found.drive, copy, why });
+                bad.push(BadCopy {
+                    drive: found.drive,
+                    copy,
+                    why,
+                });
             }
         }
         out.push(Candidate { found, best });
@@ -412,7 +418,10 @@ fn seat(
 ) -> Result<(), AssembleError> {
     let mut by_member: BTreeMap<Uuid, Vec<&Candidate>> = BTreeMap::new();
     for candidate in candidates {
-        by_member.entry(candidate.uuid()).or_default().push(candidate);
+        by_member
+            .entry(candidate.uuid())
+            .or_default()
+            .push(candidate);
     }
     for (uuid, drives) in by_member {
         let place = assembly.truth.members.iter().position(|m| m.uuid == uuid);
@@ -422,7 +431,11 @@ fn seat(
             let at = place.map_or(drives[0].best.member_index, |place| place as u16);
             if wanted {
                 let drives = drives.iter().map(|c| c.found.label()).collect();
-                return Err(AssembleError::Clones { array, place: at, drives });
+                return Err(AssembleError::Clones {
+                    array,
+                    place: at,
+                    drives,
+                });
             }
             let list = drives.iter().map(|c| c.found.drive).collect();
             assembly.clones.push((at, list));
@@ -528,10 +541,15 @@ fn newer_may_exist(
         None => {}
     }
     let unseen = |uuid: Uuid| !candidates.iter().any(|c| c.uuid() == uuid);
-    let could_run = truth.members.chunks(usize::from(truth.group_size())).all(|group| {
-        let absent = group.iter().filter(|m| m.state.is_in_array() && unseen(m.uuid));
-        absent.count() >= usize::from(truth.data)
-    });
+    let could_run = truth
+        .members
+        .chunks(usize::from(truth.group_size()))
+        .all(|group| {
+            let absent = group
+                .iter()
+                .filter(|m| m.state.is_in_array() && unseen(m.uuid));
+            absent.count() >= usize::from(truth.data)
+        });
     could_run.then(|| {
         let absent = truth.members.iter().enumerate();
         let absent: Vec<String> = absent

@@ -23,7 +23,9 @@ pub enum FormatError {
         reason: String,
     },
     /// Fewer bytes than the structure has.
-    #[error("{structure} at byte {offset}: {found} bytes where {needed} are needed; the drive or file is cut short")]
+    #[error(
+        "{structure} at byte {offset}: {found} bytes where {needed} are needed; the drive or file is cut short"
+    )]
     Short {
         /// What was looked for.
         structure: &'static str,
@@ -35,7 +37,9 @@ pub enum FormatError {
         needed: usize,
     },
     /// Written by a newer Strake, whole as far as can be seen.
-    #[error("{structure} at byte {offset}: format version {found}, this Strake knows versions up to {known}; use a newer Strake (nothing was changed)")]
+    #[error(
+        "{structure} at byte {offset}: format version {found}, this Strake knows versions up to {known}; use a newer Strake (nothing was changed)"
+    )]
     Version {
         /// What was looked for.
         structure: &'static str,
@@ -47,7 +51,9 @@ pub enum FormatError {
         known: u32,
     },
     /// Torn write or damage.
-    #[error("{structure} at byte {offset}: checksum {stored:#010x} stored, {computed:#010x} computed: torn or damaged; its other copy is used where there is one")]
+    #[error(
+        "{structure} at byte {offset}: checksum {stored:#010x} stored, {computed:#010x} computed: torn or damaged; its other copy is used where there is one"
+    )]
     Checksum {
         /// What was looked for.
         structure: &'static str,
@@ -59,7 +65,9 @@ pub enum FormatError {
         computed: u32,
     },
     /// Whole, but made for another place: a misdirected write, or a drive image moved or resized.
-    #[error("{structure} at byte {found_at}: was written for byte {says}; a misdirected write or a drive image that was shifted")]
+    #[error(
+        "{structure} at byte {found_at}: was written for byte {says}; a misdirected write or a drive image that was shifted"
+    )]
     Misplaced {
         /// What was looked for.
         structure: &'static str,
@@ -83,7 +91,9 @@ pub enum FormatError {
         found: uuid::Uuid,
     },
     /// Uses features that must be understood and are not.
-    #[error("superblock: incompatible features {flags:#x} are not known to this Strake; use a newer Strake (nothing was changed)")]
+    #[error(
+        "superblock: incompatible features {flags:#x} are not known to this Strake; use a newer Strake (nothing was changed)"
+    )]
     Incompatible {
         /// The unknown ones.
         flags: u64,

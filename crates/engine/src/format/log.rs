@@ -39,7 +39,16 @@ const STATE: Field = field(121, 1);
 const RESERVED: Field = field(122, 3974);
 
 const _: () = assert!(tiles(
-    &[EPOCH, LINEAGE, RING_OFFSET, RING_LENGTH, OLDEST_SEQUENCE, POLICY, STATE, RESERVED],
+    &[
+        EPOCH,
+        LINEAGE,
+        RING_OFFSET,
+        RING_LENGTH,
+        OLDEST_SEQUENCE,
+        POLICY,
+        STATE,
+        RESERVED
+    ],
     HEADER_BYTES,
     LOG_HEADER_BYTES
 ));
@@ -73,7 +82,10 @@ pub struct LogHeader {
 /// Where the ring lies in a log area.
 pub fn ring(area: Extent) -> Extent {
     let header = LOG_HEADER_BYTES as u64;
-    assert!(area.length > header, "the log's area is checked with the superblock");
+    assert!(
+        area.length > header,
+        "the log's area is checked with the superblock"
+    );
     Extent::new(area.offset + header, area.length - header)
 }
 
@@ -111,7 +123,8 @@ impl LogHeader {
         let header = KIND.open(raw, at)?;
         let state = bytes::get_u8(raw, STATE);
         if state != STATE_EMPTY {
-            let why = "may hold entries to replay; start the array once with the Strake that wrote it";
+            let why =
+                "may hold entries to replay; start the array once with the Strake that wrote it";
             return Err(KIND.field(at, "state", state, why));
         }
         let code = bytes::get_u8(raw, POLICY);
@@ -119,7 +132,10 @@ impl LogHeader {
             Some(policy @ (Consistency::None | Consistency::Resync)) => policy,
             _ => return Err(KIND.field(at, "policy", code, "must be none (0) or resync (1)")),
         };
-        let says = Extent::new(bytes::get_u64(raw, RING_OFFSET), bytes::get_u64(raw, RING_LENGTH));
+        let says = Extent::new(
+            bytes::get_u64(raw, RING_OFFSET),
+            bytes::get_u64(raw, RING_LENGTH),
+        );
         if says != ring(area) {
             let why = format!("must be {:?}", ring(area));
             return Err(KIND.field(at, "ring", format!("{says:?}"), why));

@@ -42,7 +42,12 @@ const ENTRY_COUNT: Field = field(76, 4);
 const RESERVED: Field = field(80, 48);
 
 const _: () = assert!(tiles(
-    &[PAGE_INDEX, ENTRY_COUNT, RESERVED, field(ENTRIES_AT, PAGE_ENTRIES * 8)],
+    &[
+        PAGE_INDEX,
+        ENTRY_COUNT,
+        RESERVED,
+        field(ENTRIES_AT, PAGE_ENTRIES * 8)
+    ],
     HEADER_BYTES,
     MAP_PAGE_BYTES
 ));
@@ -81,7 +86,9 @@ impl RegionState {
     ];
 
     fn from_code(code: u64) -> Option<RegionState> {
-        RegionState::ALL.into_iter().find(|&state| state as u64 == code)
+        RegionState::ALL
+            .into_iter()
+            .find(|&state| state as u64 == code)
     }
 }
 
@@ -343,13 +350,21 @@ pub fn load(place: &MapPlace, regions: u64, copies: [&[u8]; 2]) -> LoadedMap {
         for (copy, bytes) in copies.into_iter().enumerate() {
             let start = (index as usize * MAP_PAGE_BYTES).min(bytes.len());
             match decode_page(&bytes[start..], place, copy, index, regions) {
-                Ok(page) if newest.as_ref().is_none_or(|n| n.generation < page.generation) => {
+                Ok(page)
+                    if newest
+                        .as_ref()
+                        .is_none_or(|n| n.generation < page.generation) =>
+                {
                     newest = Some(page);
                 }
                 Ok(_) => {}
                 Err(why) => {
                     loaded.doubtful.insert(index);
-                    loaded.bad.push(BadPage { page: index, copy, why });
+                    loaded.bad.push(BadPage {
+                        page: index,
+                        copy,
+                        why,
+                    });
                 }
             }
         }

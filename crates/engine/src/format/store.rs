@@ -66,9 +66,19 @@ pub struct StoreHeader {
 }
 
 /// Header page of an empty store at device offset `own_offset`.
-pub fn encode_empty(array_uuid: Uuid, member_uuid: Uuid, own_offset: u64, generation: u64) -> Vec<u8> {
+pub fn encode_empty(
+    array_uuid: Uuid,
+    member_uuid: Uuid,
+    own_offset: u64,
+    generation: u64,
+) -> Vec<u8> {
     let mut out = vec![0; STORE_HEADER_BYTES];
-    let header = Header { own_offset, array_uuid, member_uuid, generation };
+    let header = Header {
+        own_offset,
+        array_uuid,
+        member_uuid,
+        generation,
+    };
     KIND.seal(&mut out, &header);
     out
 }
@@ -87,16 +97,32 @@ pub fn decode(
     let header = KIND.open(raw, own_offset)?;
     KIND.expect(&header, array_uuid, member_uuid)?;
     let generation = header.generation;
-    let (format, bytes) = (bytes::get_u32(raw, TABLE_FORMAT), bytes::get_u64(raw, TABLE_BYTES));
+    let (format, bytes) = (
+        bytes::get_u32(raw, TABLE_FORMAT),
+        bytes::get_u64(raw, TABLE_BYTES),
+    );
     if format != 0 {
         let content = StoreContent::Later { format, bytes };
-        return Ok(StoreHeader { generation, content });
+        return Ok(StoreHeader {
+            generation,
+            content,
+        });
     }
     if bytes != 0 {
-        return Err(KIND.field(own_offset, "table bytes", bytes, "must be 0 without a table"));
+        return Err(KIND.field(
+            own_offset,
+            "table bytes",
+            bytes,
+            "must be 0 without a table",
+        ));
     }
-    if !bytes::is_zero(bytes::slice(raw, RESERVED_1)) || !bytes::is_zero(bytes::slice(raw, RESERVED_2)) {
+    if !bytes::is_zero(bytes::slice(raw, RESERVED_1))
+        || !bytes::is_zero(bytes::slice(raw, RESERVED_2))
+    {
         return Err(KIND.reserved(own_offset));
     }
-    Ok(StoreHeader { generation, content: StoreContent::Empty })
+    Ok(StoreHeader {
+        generation,
+        content: StoreContent::Empty,
+    })
 }

@@ -232,7 +232,11 @@ impl LayoutParameters {
     pub fn of(level: Level) -> LayoutParameters {
         let fixed = matches!(level, Level::Raid0 | Level::Raid1 | Level::Raid10);
         LayoutParameters {
-            id: if fixed { LAYOUT_FIXED } else { LAYOUT_LEFT_SYMMETRIC },
+            id: if fixed {
+                LAYOUT_FIXED
+            } else {
+                LAYOUT_LEFT_SYMMETRIC
+            },
             rotation: 0,
             generator_version: 0,
             seed: 0,
@@ -339,6 +343,14 @@ impl Superblock {
         *self == other
     }
 
+    /// Begins a start: the epoch is raised, and the generation by two. A crash may have left the
+    /// change before this start on some members that are absent now; skipping its generation
+    /// keeps it from contradicting this one when they come back.
+    pub fn raise_for_start(&mut self) {
+        self.epoch += 1;
+        self.generation += 2;
+    }
+
     /// Records that the member at `place` left (`Failed`, `Missing` or `Removed`), with what tells
     /// a stale member from one that ran apart when it comes back. Call it after the generation was
     /// raised for this change, and before [`Superblock::lineage`] is renewed.
@@ -364,7 +376,8 @@ impl Superblock {
         let mut out = vec![0; SUPERBLOCK_BYTES];
         self.encode_identity(&mut out);
         self.encode_geometry(&mut out);
-        self.areas.encode(&mut out[AREAS.at..AREAS.at + AREAS.bytes]);
+        self.areas
+            .encode(&mut out[AREAS.at..AREAS.at + AREAS.bytes]);
         let table = out[TABLE.at..].chunks_exact_mut(MEMBER_BYTES);
         for (slot, member) in table.zip(&self.members) {
             member.encode(slot);
@@ -436,7 +449,10 @@ impl Superblock {
         if !read_only_only {
             check_reserved(raw, own_offset)?;
         }
-        let read = Reader { raw, at: own_offset };
+        let read = Reader {
+            raw,
+            at: own_offset,
+        };
         let superblock = Superblock {
             features,
             read_only_only,
@@ -489,7 +505,10 @@ fn check_reserved(raw: &[u8], at: u64) -> Result<(), FormatError> {
         return Err(KIND.field(at, "restripe", "not zero", why));
     }
     let reserved = [RESERVED_1, RESERVED_2, RESERVED_3, RESERVED_4];
-    if reserved.iter().all(|&field| bytes::is_zero(bytes::slice(raw, field))) {
+    if reserved
+        .iter()
+        .all(|&field| bytes::is_zero(bytes::slice(raw, field)))
+    {
         Ok(())
     } else {
         Err(KIND.reserved(at))
@@ -504,8 +523,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn text(&self, field: Field, name: &'static str) -> Result<String, FormatError> {
-        bytes::get_text(self.raw, field)
-            .map_err(|why| KIND.field(self.at, name, "not a text", why))
+        bytes::get_text(self.raw, field).map_err(|why| KIND.field(self.at, name, "not a text", why))
     }
 
     fn coded<T>(
@@ -532,14 +550,19 @@ impl Reader<'_> {
         }
         let records = used.chunks_exact(MEMBER_BYTES);
         records
-            .map(|raw| MemberRecord::decode(raw).map_err(|(name, value, why)| KIND.field(self.at, name, value, why)))
+            .map(|raw| {
+                MemberRecord::decode(raw)
+                    .map_err(|(name, value, why)| KIND.field(self.at, name, value, why))
+            })
             .collect()
     }
 }
 
 impl RunState {
     fn from_code(code: u8) -> Option<RunState> {
-        [RunState::Clean, RunState::InUse].into_iter().find(|&s| s as u8 == code)
+        [RunState::Clean, RunState::InUse]
+            .into_iter()
+            .find(|&s| s as u8 == code)
     }
 }
 
@@ -556,7 +579,9 @@ impl Consistency {
 
     pub(super) fn from_code(code: u8) -> Option<Consistency> {
         use Consistency::{Log, LogAll, None, Resync};
-        [None, Resync, Log, LogAll].into_iter().find(|&c| c as u8 == code)
+        [None, Resync, Log, LogAll]
+            .into_iter()
+            .find(|&c| c as u8 == code)
     }
 }
 

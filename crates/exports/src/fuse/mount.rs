@@ -6,7 +6,6 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,8 +56,6 @@ pub struct FuseMount {
     shared: Arc<Shared>,
     buffers: Arc<BufferCache>,
     notifier: Notifier,
-    /// The kernel's number for the connection: minor number of the mount's device.
-    connection: u32,
     session: Mutex<Option<BackgroundSession>>,
 }
 
@@ -94,13 +91,11 @@ impl FuseMount {
         let session = Session::new(filesystem, &directory, &config)
             .and_then(Session::spawn)
             .map_err(failed)?;
-        let device = fs::metadata(&directory).map_err(failed)?.dev();
         tracing::info!(directory = %directory.display(), "FUSE mounted");
         Ok(FuseMount {
             shared,
             buffers: BufferCache::new(KEPT_BYTES_MAX),
             notifier: session.notifier(),
-            connection: rustix::fs::minor(device),
             session: Mutex::new(Some(session)),
             directory,
         })
@@ -198,16 +193,16 @@ impl FuseMount {
         let Some(session) = session.take() else {
             return;
         };
-        let directory = self.directory.display();
-        if let Err(error) = detach(&self.directory, UnmountFlags::DETACH) {
-            tracing::warn!(%directory, %error, "FUSE mount not detached");
-        }
-        // Else the session would live until the last user lets go, perhaps for ever.
-        let abort = format!("/sys/fs/fuse/connections/{}/abort", self.connection);
-        match fs::write(&abort, "1") {
+        // Forced: the kernel fails what is under way and all that follows. Without it the session
+        // would live until the last user lets go, perhaps for ever.
+        match unmount(&self.directory, UnmountFlags::FORCE | UnmountFlags::DETACH) {
             Ok(()) => self.join(session),
             Err(error) => {
-                tracing::warn!(%directory, %error, "FUSE left to its last users: no {abort}");
+                let directory = self.directory.display();
+                tracing::warn!(%directory, %error, "FUSE is left to its last users");
+                if let Err(error) = detach(&self.directory, UnmountFlags::DETACH) {
+                    tracing::warn!(%directory, %error, "FUSE mount not detached");
+                }
             }
         }
     }
@@ -247,6 +242,9 @@ fn prepare(directory: &Path) -> Result<(), FuseError> {
                 return fs::create_dir_all(directory).map_err(failed);
             }
             Err(error) => return Err(failed(error)),
+            Ok(found) if !found.is_dir() => {
+                return Err(failed(io::ErrorKind::NotADirectory.into()));
+            }
             Ok(_) => break,
         }
     }

@@ -8,13 +8,16 @@ use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 /// Where each client comes from (Debian's names).
-const PACKAGES: [(&str, &str); 14] = [
+const PACKAGES: [(&str, &str); 17] = [
     ("nbdinfo", "libnbd-bin"),
     ("nbdcopy", "libnbd-bin"),
     ("qemu-img", "qemu-utils and qemu-block-extra"),
     ("qemu-io", "qemu-utils and qemu-block-extra"),
     ("fio", "fio"),
     ("dd", "coreutils"),
+    ("stat", "coreutils"),
+    ("sync", "coreutils"),
+    ("cmp", "diffutils"),
     ("losetup", "mount"),
     ("fallocate", "util-linux"),
     ("fstrim", "util-linux"),

@@ -20,7 +20,12 @@ fn plan(size: u64) -> AreaPlan {
 #[test]
 fn golden_places_of_a_1_gib_drive() {
     let plan = plan(GIB);
-    let places: Vec<(u64, u64)> = plan.areas.named().iter().map(|a| (a.1.offset, a.1.length)).collect();
+    let places: Vec<(u64, u64)> = plan
+        .areas
+        .named()
+        .iter()
+        .map(|a| (a.1.offset, a.1.length))
+        .collect();
     let map = 3 * 4096; // 1024 regions in pages of 496
     let expected = [
         (4096, 65536),
@@ -41,11 +46,17 @@ fn the_smallest_drive_holds_a_few_regions_and_smaller_ones_are_refused() {
     let smallest = plan(DRIVE_BYTES_MIN);
     assert!(smallest.member_data_bytes >= MIB);
     let error = Areas::plan(DRIVE_BYTES_MIN - 1, &request()).unwrap_err();
-    let expected = AreaError::TooSmall { size_bytes: DRIVE_BYTES_MIN - 1, needed_bytes: DRIVE_BYTES_MIN };
+    let expected = AreaError::TooSmall {
+        size_bytes: DRIVE_BYTES_MIN - 1,
+        needed_bytes: DRIVE_BYTES_MIN,
+    };
     assert_eq!(error, expected);
     assert!(error.to_string().contains("(8 MiB)"), "{error}");
     assert!(Areas::plan(0, &request()).is_err());
-    let large_log = AreaRequest { log_bytes: Some(100 * MIB), ..request() };
+    let large_log = AreaRequest {
+        log_bytes: Some(100 * MIB),
+        ..request()
+    };
     let Err(AreaError::TooSmall { needed_bytes, .. }) = Areas::plan(16 * MIB, &large_log) else {
         panic!("a log of 100 MiB does not fit");
     };
@@ -90,7 +101,13 @@ fn a_replacement_of_nearly_the_same_size_fits_and_a_smaller_one_is_refused() {
     let needed = areas.drive_bytes_needed();
     assert!(areas.on_drive(needed).is_ok());
     let error = areas.on_drive(needed - 1).unwrap_err();
-    assert_eq!(error, AreaError::DoesNotFit { size_bytes: needed - 1, needed_bytes: needed });
+    assert_eq!(
+        error,
+        AreaError::DoesNotFit {
+            size_bytes: needed - 1,
+            needed_bytes: needed
+        }
+    );
     assert!(areas.on_drive(0).is_err());
 }
 

@@ -6,7 +6,10 @@ use proptest::prelude::*;
 const HOST: Uuid = Uuid::from_u128(0x4057); // owner in `sample`
 
 fn options() -> AssembleOptions {
-    AssembleOptions { this_host: HOST, known_generation: None }
+    AssembleOptions {
+        this_host: HOST,
+        known_generation: None,
+    }
 }
 
 /// Drives with the superblocks that were written to them; drive `i` starts at place `i`.
@@ -23,9 +26,17 @@ impl Rig {
             path: format!("/dev/d{drive}"),
             serial: now.members[drive].serial.clone(),
             size_bytes: now.members[drive].size_bytes,
-            copies: [const { Err(FormatError::NotStrake { structure: "superblock", offset: 0 }) }; 2],
+            copies: [const {
+                Err(FormatError::NotStrake {
+                    structure: "superblock",
+                    offset: 0,
+                })
+            }; 2],
         });
-        let mut rig = Rig { drives: drives.collect(), now };
+        let mut rig = Rig {
+            drives: drives.collect(),
+            now,
+        };
         let all: Vec<usize> = (0..rig.drives.len()).collect();
         rig.write(&all);
         rig
@@ -46,20 +57,29 @@ impl Rig {
         self.write(drives);
     }
 
-    /// A start on `drives` only: the others are recorded as missing, under a new lineage.
-    fn start_without(&mut self, drives: &[usize], lineage: u128) {
-        let places = self.now.members.len();
-        self.change(drives, |s| {
-            for place in (0..places).filter(|p| !drives.contains(p)) {
-                s.mark_left(place as u16, MemberState::Missing);
-            }
-            s.epoch += 1;
-            s.lineage = Uuid::from_u128(lineage << 64);
-        });
+    /// A start on `drives`: absent members that were in the array are recorded as missing, under a
+    /// new lineage.
+    fn start_on(&mut self, drives: &[usize], lineage: u128) {
+        self.now.raise_for_start();
+        let members = self.now.members.iter().enumerate();
+        let absent: Vec<u16> = members
+            .filter(|(place, m)| m.state.is_in_array() && !drives.contains(place))
+            .map(|(place, _)| place as u16)
+            .collect();
+        for &place in &absent {
+            self.now.mark_left(place, MemberState::Missing);
+        }
+        if !absent.is_empty() {
+            self.now.lineage = Uuid::from_u128(lineage << 64);
+        }
+        self.write(drives);
     }
 
     fn found(&self, drives: &[usize]) -> Vec<Found> {
-        drives.iter().map(|&drive| self.drives[drive].clone()).collect()
+        drives
+            .iter()
+            .map(|&drive| self.drives[drive].clone())
+            .collect()
     }
 
     fn assemble(&self, drives: &[usize]) -> Result<Assembly, AssembleError> {
@@ -68,7 +88,12 @@ impl Rig {
 }
 
 fn checksum_error() -> FormatError {
-    FormatError::Checksum { structure: "superblock", offset: 4096, stored: 1, computed: 2 }
+    FormatError::Checksum {
+        structure: "superblock",
+        offset: 4096,
+        stored: 1,
+        computed: 2,
+    }
 }
 
 #[test]
@@ -78,7 +103,10 @@ fn a_whole_array_is_whole() {
     assert_eq!(array.members, (0..6).map(Some).collect::<Vec<_>>());
     assert!(array.enough_members() && !array.degraded && array.dirty);
     assert!(array.stale.is_empty() && array.missing.is_empty() && array.bad_copies.is_empty());
-    assert_eq!((array.newer_may_exist, array.owned_by_other_host), (None, None));
+    assert_eq!(
+        (array.newer_may_exist, array.owned_by_other_host),
+        (None, None)
+    );
 }
 
 #[test]
@@ -96,8 +124,18 @@ fn a_member_recorded_as_failed_is_stale_whatever_it_says_itself() {
     let mut rig = Rig::new(Level::Raid5, 1, 2, 1);
     rig.change(&[0, 1], |s| s.mark_left(2, MemberState::Failed));
     let array = rig.assemble(&[0, 1, 2]).unwrap();
-    let why = StaleReason::Left { state: MemberState::Failed, left_generation: 8 };
-    assert_eq!(array.stale, [StaleDrive { drive: 2, place: 2, why }]);
+    let why = StaleReason::Left {
+        state: MemberState::Failed,
+        left_generation: 8,
+    };
+    assert_eq!(
+        array.stale,
+        [StaleDrive {
+            drive: 2,
+            place: 2,
+            why
+        }]
+    );
     assert_eq!(array.missing[0].recorded, MemberState::Failed);
     assert!(array.degraded && array.enough_members() && array.dirty_and_degraded());
     assert_eq!(array.missing_expected().count(), 0);
@@ -123,10 +161,21 @@ fn a_member_that_was_replaced_is_named_and_not_used() {
     let old = rig.drives[2].clone();
     rig.change(&[0, 1, 2], |s| s.members[2].uuid = Uuid::from_u128(0x2222));
     let mut found = rig.found(&[0, 1, 2]);
-    found.push(Found { drive: 3, path: "/dev/old".into(), ..old });
+    found.push(Found {
+        drive: 3,
+        path: "/dev/old".into(),
+        ..old
+    });
     let array = assemble(rig.now.array_uuid, &found, &options()).unwrap();
     assert_eq!(array.members, [Some(0), Some(1), Some(2)]);
-    assert_eq!(array.stale, [StaleDrive { drive: 3, place: 2, why: StaleReason::NotListed }]);
+    assert_eq!(
+        array.stale,
+        [StaleDrive {
+            drive: 3,
+            place: 2,
+            why: StaleReason::NotListed
+        }]
+    );
 }
 
 #[test]
@@ -134,7 +183,10 @@ fn missing_members_are_named_with_their_serial() {
     let rig = Rig::new(Level::Raid60, 2, 2, 2);
     let array = rig.assemble(&[0, 1, 2, 3, 4]).unwrap();
     assert_eq!(array.short_groups, [1]);
-    let serials: Vec<_> = array.missing_expected().map(|m| m.serial.as_str()).collect();
+    let serials: Vec<_> = array
+        .missing_expected()
+        .map(|m| m.serial.as_str())
+        .collect();
     assert_eq!(serials, ["SERIAL0005", "SERIAL0006", "SERIAL0007"]);
     assert!(array.newer_may_exist.is_none(), "group 0 is whole here");
 }
@@ -149,8 +201,16 @@ fn torn_and_lagging_copies_are_listed_and_the_other_copy_serves() {
     let array = rig.assemble(&[0, 1, 2]).unwrap();
     assert_eq!(array.members, [Some(0), Some(1), Some(2)]);
     let expected = [
-        BadCopy { drive: 0, copy: 0, why: BadCopyReason::Invalid(checksum_error()) },
-        BadCopy { drive: 1, copy: 1, why: BadCopyReason::Behind { says: 7, newest: 8 } },
+        BadCopy {
+            drive: 0,
+            copy: 0,
+            why: BadCopyReason::Invalid(checksum_error()),
+        },
+        BadCopy {
+            drive: 1,
+            copy: 1,
+            why: BadCopyReason::Behind { says: 7, newest: 8 },
+        },
     ];
     assert_eq!(array.bad_copies, expected);
 }
@@ -172,7 +232,10 @@ fn other_arrays_and_blank_drives_are_foreign() {
     other.now.name = "other".into();
     other.write(&[0, 1]);
     let mut found = rig.found(&[0, 1]);
-    found.push(Found { drive: 7, ..other.drives[0].clone() });
+    found.push(Found {
+        drive: 7,
+        ..other.drives[0].clone()
+    });
     let mut blank = other.drives[1].clone();
     blank.drive = 8;
     blank.copies = [Err(checksum_error()), Err(checksum_error())];
@@ -189,11 +252,18 @@ fn other_arrays_and_blank_drives_are_foreign() {
 fn a_clone_is_refused_naming_both_drives_until_one_is_left_out() {
     let rig = Rig::new(Level::Raid5, 1, 2, 1);
     let mut found = rig.found(&[0, 1, 2]);
-    found.push(Found { drive: 3, path: "/dev/clone".into(), ..rig.drives[1].clone() });
+    found.push(Found {
+        drive: 3,
+        path: "/dev/clone".into(),
+        ..rig.drives[1].clone()
+    });
     let error = assemble(rig.now.array_uuid, &found, &options()).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, AssembleError::Clones { place: 1, .. }));
-    assert!(text.contains("/dev/d1") && text.contains("/dev/clone"), "{text}");
+    assert!(
+        text.contains("/dev/d1") && text.contains("/dev/clone"),
+        "{text}"
+    );
     found.pop();
     assert!(assemble(rig.now.array_uuid, &found, &options()).is_ok());
 }
@@ -203,7 +273,10 @@ fn clones_of_a_member_that_left_do_no_harm() {
     let mut rig = Rig::new(Level::Raid5, 1, 2, 1);
     rig.change(&[0, 1], |s| s.mark_left(2, MemberState::Removed));
     let mut found = rig.found(&[0, 1, 2]);
-    found.push(Found { drive: 3, ..rig.drives[2].clone() });
+    found.push(Found {
+        drive: 3,
+        ..rig.drives[2].clone()
+    });
     let array = assemble(rig.now.array_uuid, &found, &options()).unwrap();
     assert_eq!(array.clones, [(2, vec![2, 3])]);
     assert_eq!(array.stale.len(), 2);
@@ -213,8 +286,8 @@ fn clones_of_a_member_that_left_do_no_harm() {
 fn halves_that_ran_apart_and_are_equally_new_are_refused() {
     let mut one = Rig::new(Level::Raid1, 1, 1, 1);
     let mut other = Rig::new(Level::Raid1, 1, 1, 1);
-    one.start_without(&[0], 1);
-    other.start_without(&[1], 2);
+    one.start_on(&[0], 1);
+    other.start_on(&[1], 2);
     let found = [one.drives[0].clone(), other.drives[1].clone()];
     let error = assemble(one.now.array_uuid, &found, &options()).unwrap_err();
     let AssembleError::Diverged { one, other, .. } = &error else {
@@ -228,9 +301,9 @@ fn halves_that_ran_apart_and_are_equally_new_are_refused() {
 fn of_halves_that_ran_apart_the_older_one_is_named_diverged() {
     let mut one = Rig::new(Level::Raid1, 1, 1, 1);
     let mut other = Rig::new(Level::Raid1, 1, 1, 1);
-    one.start_without(&[0], 1);
+    one.start_on(&[0], 1);
     one.change(&[0], |_| {});
-    other.start_without(&[1], 2);
+    other.start_on(&[1], 2);
     let found = [one.drives[0].clone(), other.drives[1].clone()];
     let array = assemble(one.now.array_uuid, &found, &options()).unwrap();
     assert_eq!(array.members, [Some(0), None]);
@@ -241,8 +314,8 @@ fn of_halves_that_ran_apart_the_older_one_is_named_diverged() {
 #[test]
 fn a_member_that_was_only_absent_is_stale_and_not_diverged() {
     let mut rig = Rig::new(Level::Raid1, 1, 1, 2);
-    rig.start_without(&[0, 1], 1);
-    rig.start_without(&[0], 2);
+    rig.start_on(&[0, 1], 1);
+    rig.start_on(&[0], 2);
     let array = rig.assemble(&[0, 1, 2]).unwrap();
     assert_eq!(array.members, [Some(0), None, None]);
     let stale: Vec<usize> = array.stale.iter().map(|s| s.drive).collect();
@@ -256,8 +329,7 @@ fn half_a_change_before_the_split_does_not_make_a_member_diverged() {
     let before = rig.now.clone();
     rig.change(&[1], |_| {}); // the crash came before drive 0 had it; drive 1 then stayed away
     rig.now = before;
-    rig.start_without(&[0], 1);
-    rig.change(&[0], |_| {});
+    rig.start_on(&[0], 1);
     let array = rig.assemble(&[0, 1]).unwrap();
     assert_eq!(array.stale.len(), 1);
     assert!(array.diverged.is_empty());
@@ -282,9 +354,16 @@ fn newer_data_may_be_on_absent_members_that_could_run_alone() {
         let row = format!("{} {groups}x{data}+{parity} {present:?}", level.name());
         assert_eq!(array.newer_may_exist.is_some(), expected, "{row}");
         for (known, doubt) in [(7, false), (6, false), (8, true)] {
-            let options = AssembleOptions { known_generation: Some(known), ..options() };
+            let options = AssembleOptions {
+                known_generation: Some(known),
+                ..options()
+            };
             let array = assemble(rig.now.array_uuid, &rig.found(present), &options).unwrap();
-            assert_eq!(array.newer_may_exist.is_some(), doubt, "{row}, known {known}");
+            assert_eq!(
+                array.newer_may_exist.is_some(),
+                doubt,
+                "{row}, known {known}"
+            );
         }
     }
 }
@@ -315,13 +394,20 @@ fn a_drive_cut_short_is_not_used() {
     rig.drives[2].size_bytes = 100 << 20;
     let array = rig.assemble(&[0, 1, 2]).unwrap();
     assert_eq!(array.members[2], None);
-    assert!(matches!(array.stale[0].why, StaleReason::Shrunk { size_bytes, .. } if size_bytes == 100 << 20));
+    assert!(
+        matches!(array.stale[0].why, StaleReason::Shrunk { size_bytes, .. } if size_bytes == 100 << 20)
+    );
 }
 
 #[test]
 fn a_copy_of_a_newer_format_stops_everything() {
     let mut rig = Rig::new(Level::Raid5, 1, 2, 1);
-    let newer = FormatError::Version { structure: "superblock", offset: 4096, found: 2, known: 1 };
+    let newer = FormatError::Version {
+        structure: "superblock",
+        offset: 4096,
+        found: 2,
+        known: 1,
+    };
     rig.drives[1].copies[0] = Err(newer);
     let error = rig.assemble(&[0, 1, 2]).unwrap_err();
     assert!(matches!(error, AssembleError::NeedsNewer { .. }));
@@ -334,7 +420,7 @@ fn a_copy_of_a_newer_format_stops_everything() {
 #[derive(Debug, Clone)]
 enum Event {
     Change,
-    CrashInChange(usize),
+    CrashInChange(usize, u8),
     Fail(usize),
     Restart(u8),
 }
@@ -342,7 +428,7 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         Just(Event::Change),
-        (0usize..5).prop_map(Event::CrashInChange),
+        (0usize..5, any::<u8>()).prop_map(|(n, mask)| Event::CrashInChange(n, mask)),
         (0usize..5).prop_map(Event::Fail),
         any::<u8>().prop_map(Event::Restart),
     ]
@@ -369,20 +455,27 @@ impl Life {
         match *event {
             Event::Change => {
                 let running = self.running.clone();
-                self.rig.change(&running, |s| s.rebuild_priority = s.rebuild_priority % 100 + 1);
+                self.rig.change(&running, |s| {
+                    s.rebuild_priority = s.rebuild_priority % 100 + 1
+                });
             }
-            Event::CrashInChange(reached) => {
-                let reached = reached.min(self.running.len());
-                let running = self.running[..reached].to_vec();
-                self.rig.change(&running, |_| {});
-                self.restart(0xff);
+            Event::CrashInChange(reached, present) => {
+                let mut running = self.running.clone();
+                let by = reached % running.len();
+                running.rotate_left(by);
+                running.truncate(reached);
+                self.rig.change(&running, |s| {
+                    s.rebuild_priority = s.rebuild_priority % 100 + 1
+                });
+                self.restart(present);
             }
             Event::Fail(nth) => {
                 if self.running.len() > 3 {
                     let drive = self.running.remove(nth % self.running.len());
                     let running = self.running.clone();
                     let failed = MemberState::Failed;
-                    self.rig.change(&running, |s| s.mark_left(drive as u16, failed));
+                    self.rig
+                        .change(&running, |s| s.mark_left(drive as u16, failed));
                 }
             }
             Event::Restart(present) => self.restart(present),
@@ -404,12 +497,8 @@ impl Life {
             self.rig.now = array.truth.clone();
             self.running = array.members.iter().flatten().copied().collect();
             let running = self.running.clone();
-            if array.missing_expected().next().is_some() {
-                self.lineage += 1;
-                self.rig.start_without_expected(&running, self.lineage);
-            } else {
-                self.rig.change(&running, |s| s.epoch += 1);
-            }
+            self.lineage += 1;
+            self.rig.start_on(&running, self.lineage);
             return;
         }
         panic!("all drives together always start");
@@ -417,27 +506,12 @@ impl Life {
 
     fn check(&self, array: &Assembly) {
         for &drive in array.members.iter().flatten() {
-            assert_eq!(self.content[drive], self.acknowledged, "drive {drive} missed a write");
+            assert_eq!(
+                self.content[drive], self.acknowledged,
+                "drive {drive} missed a write"
+            );
         }
         assert!(array.diverged.is_empty(), "nothing ran apart");
-    }
-}
-
-impl Rig {
-    /// As [`Rig::start_without`], leaving alone those that had left before.
-    fn start_without_expected(&mut self, drives: &[usize], lineage: u128) {
-        let members = self.now.members.iter().enumerate();
-        let absent: Vec<u16> = members
-            .filter(|(place, m)| m.state.is_in_array() && !drives.contains(place))
-            .map(|(place, _)| place as u16)
-            .collect();
-        self.change(drives, |s| {
-            for &place in &absent {
-                s.mark_left(place, MemberState::Missing);
-            }
-            s.epoch += 1;
-            s.lineage = Uuid::from_u128(lineage << 64);
-        });
     }
 }
 

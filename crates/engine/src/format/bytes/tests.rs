@@ -3,7 +3,10 @@ use proptest::prelude::*;
 
 /// Non-zero lines of 16 bytes, as a hex dump would show them: golden bytes that can be read.
 pub(in super::super) fn dump(raw: &[u8]) -> String {
-    let lines = raw.chunks(16).enumerate().filter(|(_, line)| !is_zero(line));
+    let lines = raw
+        .chunks(16)
+        .enumerate()
+        .filter(|(_, line)| !is_zero(line));
     lines
         .map(|(i, line)| {
             let hex: Vec<String> = line.iter().map(|b| format!("{b:02x}")).collect();

@@ -36,28 +36,61 @@ fn resealed(mut raw: Vec<u8>, change: impl Fn(&mut [u8])) -> Vec<u8> {
 fn a_sealed_header_opens() {
     let header = KIND.open(&page(), 8192).unwrap();
     assert_eq!(header.generation, 9);
-    assert!(KIND.expect(&header, Uuid::from_u128(1), Uuid::from_u128(2)).is_ok());
+    assert!(
+        KIND.expect(&header, Uuid::from_u128(1), Uuid::from_u128(2))
+            .is_ok()
+    );
     let foreign = KIND.expect(&header, Uuid::from_u128(1), Uuid::from_u128(3));
-    assert!(matches!(foreign, Err(FormatError::Foreign { field: "member", .. })));
+    assert!(matches!(
+        foreign,
+        Err(FormatError::Foreign {
+            field: "member",
+            ..
+        })
+    ));
     let foreign = KIND.expect(&header, Uuid::from_u128(5), Uuid::from_u128(2));
-    assert!(matches!(foreign, Err(FormatError::Foreign { field: "array", .. })));
+    assert!(matches!(
+        foreign,
+        Err(FormatError::Foreign { field: "array", .. })
+    ));
 }
 
 #[test]
 fn every_fault_of_a_header_has_its_error() {
-    assert!(matches!(KIND.open(&page()[..4095], 8192), Err(FormatError::Short { .. })));
-    assert!(matches!(KIND.open(&[0; 4096], 8192), Err(FormatError::NotStrake { .. })));
+    assert!(matches!(
+        KIND.open(&page()[..4095], 8192),
+        Err(FormatError::Short { .. })
+    ));
+    assert!(matches!(
+        KIND.open(&[0; 4096], 8192),
+        Err(FormatError::NotStrake { .. })
+    ));
     assert!(matches!(
         KIND.open(&page(), 4096),
-        Err(FormatError::Misplaced { says: 8192, found_at: 4096, .. })
+        Err(FormatError::Misplaced {
+            says: 8192,
+            found_at: 4096,
+            ..
+        })
     ));
     let newer = sealed(Kind { version: 4, ..KIND });
     assert!(matches!(
         KIND.open(&newer, 8192),
-        Err(FormatError::Version { found: 4, known: 3, .. })
+        Err(FormatError::Version {
+            found: 4,
+            known: 3,
+            ..
+        })
     ));
-    let longer = sealed(Kind { version: 4, bytes: 8192, ..KIND });
-    assert!(matches!(KIND.open(&longer, 8192), Err(FormatError::Version { found: 4, .. })));
+    let longer = sealed(Kind {
+        version: 4,
+        bytes: 8192,
+        ..KIND
+    });
+    assert!(matches!(
+        KIND.open(&longer, 8192),
+        Err(FormatError::Version { found: 4, .. })
+    ));
     let older = sealed(Kind { version: 2, ..KIND });
     assert!(KIND.open(&older, 8192).is_ok());
     let cases: [(&str, fn(&mut [u8])); 3] = [
@@ -77,5 +110,8 @@ fn every_fault_of_a_header_has_its_error() {
 fn damage_is_not_taken_for_a_newer_version() {
     let mut raw = page();
     raw[8] = 0xff;
-    assert!(matches!(KIND.open(&raw, 8192), Err(FormatError::Checksum { .. })));
+    assert!(matches!(
+        KIND.open(&raw, 8192),
+        Err(FormatError::Checksum { .. })
+    ));
 }

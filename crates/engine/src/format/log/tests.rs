@@ -45,11 +45,18 @@ fn a_flip_of_any_bit_and_every_torn_write_is_seen() {
     for at in 0..raw.len() {
         for bit in 0..8 {
             raw[at] ^= 1 << bit;
-            assert!(LogHeader::decode(&raw, AREA).is_err(), "byte {at} bit {bit}");
+            assert!(
+                LogHeader::decode(&raw, AREA).is_err(),
+                "byte {at} bit {bit}"
+            );
             raw[at] ^= 1 << bit;
         }
     }
-    let older = LogHeader { generation: 3, ..header() }.encode(AREA);
+    let older = LogHeader {
+        generation: 3,
+        ..header()
+    }
+    .encode(AREA);
     for sectors in 1..8 {
         let torn = [&older[..sectors * 512], &raw[sectors * 512..]].concat();
         assert_eq!(LogHeader::decode(&torn, AREA).is_ok(), torn == older);

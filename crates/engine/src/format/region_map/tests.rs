@@ -103,7 +103,14 @@ fn a_torn_page_leaves_the_one_before_it() {
         assert_eq!(loaded.map.entries[0], RegionEntry::UNWRITTEN);
         let bad = &loaded.bad[..];
         assert!(
-            matches!(bad, [BadPage { page: 0, copy: 0, why: FormatError::Checksum { .. } }]),
+            matches!(
+                bad,
+                [BadPage {
+                    page: 0,
+                    copy: 0,
+                    why: FormatError::Checksum { .. }
+                }]
+            ),
             "{written} sectors: {bad:?}"
         );
         // The next write goes over the torn copy, far above what could still turn up.
@@ -137,7 +144,10 @@ fn a_flip_of_any_bit_is_seen() {
     for at in 0..MAP_PAGE_BYTES {
         for bit in 0..8 {
             raw[at] ^= 1 << bit;
-            assert!(decode_page(&raw, &place(), 1, 2, REGIONS).is_err(), "byte {at} bit {bit}");
+            assert!(
+                decode_page(&raw, &place(), 1, 2, REGIONS).is_err(),
+                "byte {at} bit {bit}"
+            );
             raw[at] ^= 1 << bit;
         }
     }
@@ -150,19 +160,26 @@ fn every_field_is_distrusted() {
         encode_page(&mut raw, &place(), page, generation, &dirty(entries, 3));
         raw
     };
-    let name = |raw: &[u8], copy: usize, page: u32, regions: u64| {
-        match decode_page(raw, &place(), copy, page, regions) {
-            Err(FormatError::Field { name, .. }) => name,
-            Err(FormatError::Misplaced { .. }) => "misplaced",
-            Err(FormatError::Foreign { .. }) => "foreign",
-            other => panic!("{other:?}"),
-        }
+    let name = |raw: &[u8], copy: usize, page: u32, regions: u64| match decode_page(
+        raw,
+        &place(),
+        copy,
+        page,
+        regions,
+    ) {
+        Err(FormatError::Field { name, .. }) => name,
+        Err(FormatError::Misplaced { .. }) => "misplaced",
+        Err(FormatError::Foreign { .. }) => "foreign",
+        other => panic!("{other:?}"),
     };
     assert_eq!(name(&at(2, 1, 8), 0, 2, REGIONS), "misplaced");
     assert_eq!(name(&at(1, 1, PAGE_ENTRIES), 1, 0, REGIONS), "misplaced");
     assert_eq!(name(&at(2, 1, 7), 1, 2, REGIONS), "entries");
     let mut stranger = [0; MAP_PAGE_BYTES];
-    let other = MapPlace { member_uuid: Uuid::from_u128(0xc), ..place() };
+    let other = MapPlace {
+        member_uuid: Uuid::from_u128(0xc),
+        ..place()
+    };
     encode_page(&mut stranger, &other, 2, 1, &dirty(8, 3));
     assert_eq!(name(&stranger, 1, 2, REGIONS), "foreign");
     let resealed = |change: fn(&mut [u8])| {
@@ -213,8 +230,14 @@ fn pages_of_one_generation_that_differ_need_sync_where_they_differ() {
     two.write(0, 2, &entries);
     let mut joined = one.load();
     joined.merge(&two.load());
-    assert_eq!(joined.map.entries[7], RegionEntry::new(RegionState::NeedsSync, 4));
-    assert_eq!(joined.map.entries[6], RegionEntry::new(RegionState::Dirty, 2));
+    assert_eq!(
+        joined.map.entries[7],
+        RegionEntry::new(RegionState::NeedsSync, 4)
+    );
+    assert_eq!(
+        joined.map.entries[6],
+        RegionEntry::new(RegionState::Dirty, 2)
+    );
 }
 
 #[test]

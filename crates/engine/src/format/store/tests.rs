@@ -42,7 +42,10 @@ const GOLDEN_CHECKSUM: u32 = 0x71b2_285d;
 
 #[test]
 fn an_empty_store_comes_back() {
-    let expected = StoreHeader { generation: 4, content: StoreContent::Empty };
+    let expected = StoreHeader {
+        generation: 4,
+        content: StoreContent::Empty,
+    };
     assert_eq!(read(&empty()), Ok(expected));
 }
 
@@ -53,8 +56,17 @@ fn a_later_table_is_seen_and_not_judged() {
         bytes::put_u64(raw, TABLE_BYTES, 12345);
         raw[4000] = 7;
     });
-    let content = StoreContent::Later { format: 2, bytes: 12345 };
-    assert_eq!(read(&raw), Ok(StoreHeader { generation: 4, content }));
+    let content = StoreContent::Later {
+        format: 2,
+        bytes: 12345,
+    };
+    assert_eq!(
+        read(&raw),
+        Ok(StoreHeader {
+            generation: 4,
+            content
+        })
+    );
 }
 
 #[test]
@@ -84,7 +96,10 @@ fn every_field_is_distrusted() {
     assert_eq!(field_of(&resealed(|raw| raw[76] = 1)), "reserved space");
     assert_eq!(field_of(&resealed(|raw| raw[4095] = 1)), "reserved space");
     let other = decode(&empty(), ids().1, ids().1, AT);
-    assert!(matches!(other, Err(FormatError::Foreign { field: "array", .. })));
+    assert!(matches!(
+        other,
+        Err(FormatError::Foreign { field: "array", .. })
+    ));
     let moved = decode(&empty(), ids().0, ids().1, 0);
     assert!(matches!(moved, Err(FormatError::Misplaced { .. })));
 }

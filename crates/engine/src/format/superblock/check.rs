@@ -4,9 +4,7 @@ use super::super::areas::{REGIONS_MAX, superblock_b_offset};
 use super::super::error::FormatError;
 use super::super::region_map::{MAP_PAGE_BYTES, page_count};
 use super::*;
-use crate::layout::{
-    PARITY_MAX, STRIP_SIZE_BYTES_MAX, STRIP_SIZE_BYTES_MIN, STRIPS_MAX,
-};
+use crate::layout::{PARITY_MAX, STRIP_SIZE_BYTES_MAX, STRIP_SIZE_BYTES_MIN, STRIPS_MAX};
 use std::collections::HashSet;
 
 /// A field, its value and what it must be.
@@ -28,7 +26,9 @@ pub fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("must have 1 to 48 characters");
     }
     if !name.chars().all(good) || !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        return Err("must be of letters, digits, '-', '_' and '.', and start with a letter or digit");
+        return Err(
+            "must be of letters, digits, '-', '_' and '.', and start with a letter or digit",
+        );
     }
     Ok(())
 }
@@ -62,28 +62,48 @@ impl Superblock {
             return broken("name", format!("{:?}", self.name), why);
         }
         if !(1..=100).contains(&self.rebuild_priority) {
-            return broken("rebuild priority", self.rebuild_priority, "must be 1 to 100");
+            return broken(
+                "rebuild priority",
+                self.rebuild_priority,
+                "must be 1 to 100",
+            );
         }
         Ok(())
     }
 
     fn check_geometry(&self) -> Result<(), Broken> {
-        let members = usize::from(self.groups) * (usize::from(self.data) + usize::from(self.parity));
+        let members =
+            usize::from(self.groups) * (usize::from(self.data) + usize::from(self.parity));
         if members != self.members.len() || members == 0 || members > MEMBERS_MAX {
             let why = format!("must be groups × (data + parity) = {members}, 1 to {MEMBERS_MAX}");
             return broken("members", self.members.len(), why);
         }
         if self.data == 0 || usize::from(self.data) + usize::from(self.parity) > STRIPS_MAX {
-            let why = format!("must be at least 1, and with {} parities at most {STRIPS_MAX}", self.parity);
+            let why = format!(
+                "must be at least 1, and with {} parities at most {STRIPS_MAX}",
+                self.parity
+            );
             return broken("data", self.data, why);
         }
         if !level_has(self.level, self.groups, self.data, self.parity) {
-            let value = format!("{} with {} groups of {}+{}", self.level.name(), self.groups, self.data, self.parity);
+            let value = format!(
+                "{} with {} groups of {}+{}",
+                self.level.name(),
+                self.groups,
+                self.data,
+                self.parity
+            );
             return broken("level", value, "the level does not have these counts");
         }
         let strip = self.strip_size_bytes;
-        if !strip.is_power_of_two() || !(STRIP_SIZE_BYTES_MIN..=STRIP_SIZE_BYTES_MAX).contains(&strip) {
-            return broken("strip size", strip, "must be a power of two from 4 KiB to 1 MiB");
+        if !strip.is_power_of_two()
+            || !(STRIP_SIZE_BYTES_MIN..=STRIP_SIZE_BYTES_MAX).contains(&strip)
+        {
+            return broken(
+                "strip size",
+                strip,
+                "must be a power of two from 4 KiB to 1 MiB",
+            );
         }
         if self.block_size_bytes != 512 && self.block_size_bytes != 4096 {
             return broken("block size", self.block_size_bytes, "must be 512 or 4096");
@@ -99,7 +119,11 @@ impl Superblock {
         let expected = LayoutParameters::of(self.level);
         if self.layout != expected {
             let value = format!("{:?}", self.layout);
-            return broken("layout", value, format!("must be {expected:?} for {}", self.level.name()));
+            return broken(
+                "layout",
+                value,
+                format!("must be {expected:?} for {}", self.level.name()),
+            );
         }
         Ok(())
     }
@@ -107,12 +131,26 @@ impl Superblock {
     fn check_places(&self, own_offset: u64) -> Result<(), Broken> {
         self.areas.check().or_else(|(name, why)| {
             let areas = self.areas.named();
-            let extent = areas.iter().find(|(n, _)| *n == name).map(|a| a.1).unwrap_or_default();
-            broken(name, format!("{} bytes at {}", extent.length, extent.offset), why)
+            let extent = areas
+                .iter()
+                .find(|(n, _)| *n == name)
+                .map(|a| a.1)
+                .unwrap_or_default();
+            broken(
+                name,
+                format!("{} bytes at {}", extent.length, extent.offset),
+                why,
+            )
         })?;
-        let copies = [self.areas.superblock_a.offset, self.areas.superblock_b.offset];
+        let copies = [
+            self.areas.superblock_a.offset,
+            self.areas.superblock_b.offset,
+        ];
         if !copies.contains(&own_offset) {
-            let why = format!("copies of this member belong at {} and {}", copies[0], copies[1]);
+            let why = format!(
+                "copies of this member belong at {} and {}",
+                copies[0], copies[1]
+            );
             return broken("own offset", own_offset, why);
         }
         Ok(())
@@ -121,23 +159,36 @@ impl Superblock {
     fn check_sizes(&self) -> Result<(), Broken> {
         let (region, data) = (self.region_size_bytes, self.member_data_bytes);
         if !region.is_power_of_two() || region < self.strip_size_bytes {
-            return broken("region size", region, "must be a power of two and hold a strip");
+            return broken(
+                "region size",
+                region,
+                "must be a power of two and hold a strip",
+            );
         }
         if data == 0 || data > self.areas.data.length || !data.is_multiple_of(region) {
-            let why = format!("must be whole regions of {region} and at most the data area's {}", self.areas.data.length);
+            let why = format!(
+                "must be whole regions of {region} and at most the data area's {}",
+                self.areas.data.length
+            );
             return broken("member data", data, why);
         }
         let regions = data / region;
         let pages = self.areas.region_map[0].length / MAP_PAGE_BYTES as u64;
         if regions > REGIONS_MAX || page_count(regions) > pages {
-            let why = format!("makes {regions} regions; at most {REGIONS_MAX}, and {pages} map pages are there");
+            let why = format!(
+                "makes {regions} regions; at most {REGIONS_MAX}, and {pages} map pages are there"
+            );
             return broken("region size", region, why);
         }
         let strips = u64::from(self.groups) * u64::from(self.data);
         let most = data.saturating_mul(strips);
         let size = self.volume_size_bytes;
         if size == 0 || size > most || !size.is_multiple_of(u64::from(self.block_size_bytes)) {
-            return broken("volume size", size, format!("must be whole blocks, at most {most} bytes"));
+            return broken(
+                "volume size",
+                size,
+                format!("must be whole blocks, at most {most} bytes"),
+            );
         }
         Ok(())
     }
@@ -160,24 +211,48 @@ impl Superblock {
     fn check_member(&self, place: usize, member: &MemberRecord) -> Result<(), Broken> {
         let size = usize::from(self.group_size());
         let expected = (place / size, place % size);
-        let says = (usize::from(member.group), usize::from(member.index_in_group));
+        let says = (
+            usize::from(member.group),
+            usize::from(member.index_in_group),
+        );
         if says != expected {
             let why = format!("place {place} must be {expected:?}");
             return broken("member's group and index", format!("{says:?}"), why);
         }
         if member.uuid.is_nil() && member.state != MemberState::Removed {
-            return broken("member's UUID", member.uuid, "nil is for removed members only");
+            return broken(
+                "member's UUID",
+                member.uuid,
+                "nil is for removed members only",
+            );
         }
-        if member.serial.len() > SERIAL_BYTES_MAX || member.serial.contains(|c: char| c.is_control()) {
-            return broken("member's serial", format!("{:?}", member.serial), "must have at most 48 printable bytes");
+        if member.serial.len() > SERIAL_BYTES_MAX
+            || member.serial.contains(|c: char| c.is_control())
+        {
+            return broken(
+                "member's serial",
+                format!("{:?}", member.serial),
+                "must have at most 48 printable bytes",
+            );
         }
         if member.rebuild_position_bytes > self.member_data_bytes {
-            let why = format!("must be at most the member's data, {}", self.member_data_bytes);
-            return broken("member's rebuild position", member.rebuild_position_bytes, why);
+            let why = format!(
+                "must be at most the member's data, {}",
+                self.member_data_bytes
+            );
+            return broken(
+                "member's rebuild position",
+                member.rebuild_position_bytes,
+                why,
+            );
         }
-        let fits = superblock_b_offset(member.size_bytes).is_some_and(|b| b >= self.areas.data.end());
+        let fits =
+            superblock_b_offset(member.size_bytes).is_some_and(|b| b >= self.areas.data.end());
         if member.state.is_in_array() && !fits {
-            let why = format!("must be at least {}, which the areas need", self.areas.drive_bytes_needed());
+            let why = format!(
+                "must be at least {}, which the areas need",
+                self.areas.drive_bytes_needed()
+            );
             return broken("member's size", member.size_bytes, why);
         }
         Ok(())
@@ -197,8 +272,6 @@ fn level_has(level: Level, groups: u16, data: u16, parity: u16) -> bool {
         Level::Raid50 => many && data >= 2 && parity == 1,
         Level::Raid60 => many && data >= 2 && parity == 2,
         Level::Raid70 => many && data >= 2 && parity == 3,
-        Level::NPlusM => {
-            one && parity >= 1 && parity <= data && usize::from(parity) <= PARITY_MAX
-        }
+        Level::NPlusM => one && parity >= 1 && parity <= data && usize::from(parity) <= PARITY_MAX,
     }
 }

@@ -45,9 +45,20 @@ impl Superblock {
         put("array", self.name.clone());
         put("array UUID", self.array_uuid.to_string());
         put("format version", FORMAT_VERSION.to_string());
-        put("features", format!("compatible {:#x}, read-only compatible {:#x}, incompatible {:#x}", self.features.compatible, self.features.read_only_compatible, self.features.incompatible));
+        put(
+            "features",
+            format!(
+                "compatible {:#x}, read-only compatible {:#x}, incompatible {:#x}",
+                self.features.compatible,
+                self.features.read_only_compatible,
+                self.features.incompatible
+            ),
+        );
         if self.read_only_only {
-            put("note", "uses features unknown to this Strake: can only be read".into());
+            put(
+                "note",
+                "uses features unknown to this Strake: can only be read".into(),
+            );
         }
         put("created", format!("{} (Unix time)", self.created_unix));
         put("generation", self.generation.to_string());
@@ -58,14 +69,29 @@ impl Superblock {
             RunState::InUse => "in use (running, or not stopped properly)",
         };
         put("state", state.into());
-        put("owner", format!("host {}, started {} (Unix time)", self.owner_host, self.owner_started_unix));
-        put("this member", format!("{} (UUID {})", self.member_index, self.own().uuid));
+        put(
+            "owner",
+            format!(
+                "host {}, started {} (Unix time)",
+                self.owner_host, self.owner_started_unix
+            ),
+        );
+        put(
+            "this member",
+            format!("{} (UUID {})", self.member_index, self.own().uuid),
+        );
     }
 
     fn list_geometry(&self, out: &mut Vec<(String, String)>) {
         let mut put = |name: &str, value: String| out.push((name.to_owned(), value));
         put("level", self.level.name().into());
-        put("groups", format!("{} of {} data + {} parity", self.groups, self.data, self.parity));
+        put(
+            "groups",
+            format!(
+                "{} of {} data + {} parity",
+                self.groups, self.data, self.parity
+            ),
+        );
         put("strip size", human_bytes(self.strip_size_bytes));
         put("block size", human_bytes(self.block_size_bytes.into()));
         let layout = match self.layout.id {
@@ -80,24 +106,47 @@ impl Superblock {
         put("rebuild priority", format!("{} %", self.rebuild_priority));
         put("volume size", human_bytes(self.volume_size_bytes));
         put("data of each member", human_bytes(self.member_data_bytes));
-        put("region size", format!("{}, {} regions", human_bytes(self.region_size_bytes), self.regions()));
+        put(
+            "region size",
+            format!(
+                "{}, {} regions",
+                human_bytes(self.region_size_bytes),
+                self.regions()
+            ),
+        );
         put("restripe", "none".into());
     }
 
     fn list_member(&self, place: usize, member: &MemberRecord) -> String {
-        let mut text = format!("{}, serial {:?}, {}, UUID {}", member.state.name(), member.serial, human_bytes(member.size_bytes), member.uuid);
+        let mut text = format!(
+            "{}, serial {:?}, {}, UUID {}",
+            member.state.name(),
+            member.serial,
+            human_bytes(member.size_bytes),
+            member.uuid
+        );
         if self.groups > 1 {
             text += &format!(", group {}", member.group);
         }
         if member.state == MemberState::Rebuilding {
-            text += &format!(", in sync below {}", human_bytes(member.rebuild_position_bytes));
+            text += &format!(
+                ", in sync below {}",
+                human_bytes(member.rebuild_position_bytes)
+            );
         }
         if !member.state.is_in_array() && member.left_generation > 0 {
             text += &format!(", left at generation {}", member.left_generation);
         }
-        let errors = [member.read_errors, member.write_errors, member.checksum_errors];
+        let errors = [
+            member.read_errors,
+            member.write_errors,
+            member.checksum_errors,
+        ];
         if errors != [0; 3] {
-            text += &format!(", errors: {} read, {} write, {} checksum", errors[0], errors[1], errors[2]);
+            text += &format!(
+                ", errors: {} read, {} write, {} checksum",
+                errors[0], errors[1], errors[2]
+            );
         }
         if place == usize::from(self.member_index) {
             text += " (this drive)";

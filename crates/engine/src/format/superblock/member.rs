@@ -99,7 +99,9 @@ impl MemberState {
     }
 
     fn from_code(code: u8) -> Option<MemberState> {
-        MemberState::ALL.into_iter().find(|&state| state as u8 == code)
+        MemberState::ALL
+            .into_iter()
+            .find(|&state| state as u8 == code)
     }
 }
 
@@ -180,8 +182,11 @@ impl MemberRecord {
             return Err(("member's reserved space", "not zero".into(), "must be zero"));
         }
         let code = bytes::get_u8(raw, STATE);
-        let state = MemberState::from_code(code)
-            .ok_or(("member's state", code.to_string(), "states are 1 to 5"))?;
+        let state = MemberState::from_code(code).ok_or((
+            "member's state",
+            code.to_string(),
+            "states are 1 to 5",
+        ))?;
         let serial = bytes::get_text(raw, SERIAL)
             .map_err(|why| ("member's serial", "not a text".to_string(), why))?;
         Ok(MemberRecord {

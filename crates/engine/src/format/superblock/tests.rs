@@ -109,7 +109,11 @@ fn a_flip_of_any_bit_is_seen() {
     let mut raw = good.clone();
     for at in 0..raw.len() {
         // Every bit of the used part, one bit of each byte of the rest.
-        let bits = if at < 4096 + 6 * MEMBER_BYTES { 0..8 } else { at % 8..at % 8 + 1 };
+        let bits = if at < 4096 + 6 * MEMBER_BYTES {
+            0..8
+        } else {
+            at % 8..at % 8 + 1
+        };
         for bit in bits {
             raw[at] ^= 1 << bit;
             let result = Superblock::decode(&raw, 4096);
@@ -117,7 +121,10 @@ fn a_flip_of_any_bit_is_seen() {
             if at < 8 {
                 assert!(matches!(result, Err(FormatError::NotStrake { .. })));
             } else {
-                assert!(matches!(result, Err(FormatError::Checksum { .. })), "byte {at}");
+                assert!(
+                    matches!(result, Err(FormatError::Checksum { .. })),
+                    "byte {at}"
+                );
             }
             raw[at] = good[at];
         }
@@ -153,7 +160,14 @@ fn a_torn_write_leaves_the_old_the_new_or_an_error() {
 fn a_copy_in_the_wrong_place_is_seen() {
     let raw = raid6().encode(4096);
     let found = Superblock::decode(&raw, 65536);
-    assert!(matches!(found, Err(FormatError::Misplaced { says: 4096, found_at: 65536, .. })));
+    assert!(matches!(
+        found,
+        Err(FormatError::Misplaced {
+            says: 4096,
+            found_at: 65536,
+            ..
+        })
+    ));
     // Written for a place that is none of the member's own two.
     let moved = resealed(&raw, |raw| bytes::put_u64(raw, field(24, 8), 8192));
     assert_field(Superblock::decode(&moved, 8192), "own offset");
@@ -161,7 +175,9 @@ fn a_copy_in_the_wrong_place_is_seen() {
 
 fn assert_field(result: Result<Superblock, FormatError>, expected: &str) {
     match result {
-        Err(FormatError::Field { name, value, why, .. }) => {
+        Err(FormatError::Field {
+            name, value, why, ..
+        }) => {
             assert_eq!(name, expected, "{value}: {why}");
             assert!(!why.is_empty());
         }
@@ -174,7 +190,14 @@ fn newer_versions_and_features_are_told_apart() {
     let raw = raid6().encode(4096);
     let newer = resealed(&raw, |raw| bytes::put_u32(raw, field(8, 4), 2));
     let error = Superblock::decode(&newer, 4096).unwrap_err();
-    assert!(matches!(error, FormatError::Version { found: 2, known: 1, .. }));
+    assert!(matches!(
+        error,
+        FormatError::Version {
+            found: 2,
+            known: 1,
+            ..
+        }
+    ));
     assert!(error.to_string().contains("newer Strake"), "{error}");
     assert!(error.needs_newer());
 
@@ -191,7 +214,11 @@ fn newer_versions_and_features_are_told_apart() {
     let compatible = resealed(&raw, |raw| bytes::put_u64(raw, COMPATIBLE, 1 << 40));
     let back = Superblock::decode(&compatible, 4096).unwrap();
     assert!(!back.read_only_only);
-    assert_eq!(back.encode(4096), compatible, "unknown compatible flags survive");
+    assert_eq!(
+        back.encode(4096),
+        compatible,
+        "unknown compatible flags survive"
+    );
 }
 
 #[test]
@@ -221,8 +248,12 @@ fn every_field_is_distrusted() {
         ("level", |raw| bytes::put_u8(raw, LEVEL, 5)),
         ("consistency", |raw| bytes::put_u8(raw, CONSISTENCY, 4)),
         ("checksums", |raw| bytes::put_u8(raw, CHECKSUMS, 1)),
-        ("rebuild priority", |raw| bytes::put_u8(raw, REBUILD_PRIORITY, 0)),
-        ("rebuild priority", |raw| bytes::put_u8(raw, REBUILD_PRIORITY, 101)),
+        ("rebuild priority", |raw| {
+            bytes::put_u8(raw, REBUILD_PRIORITY, 0)
+        }),
+        ("rebuild priority", |raw| {
+            bytes::put_u8(raw, REBUILD_PRIORITY, 101)
+        }),
         ("reserved space", |raw| raw[RESERVED_1.at + 2] = 1),
         ("members", |raw| bytes::put_u16(raw, GROUPS, 2)),
         ("members", |raw| bytes::put_u16(raw, DATA, 5)),
@@ -241,23 +272,37 @@ fn every_field_is_distrusted() {
         ("layout", |raw| bytes::put_u64(raw, LAYOUT_ROTATION, 1)),
         ("layout", |raw| bytes::put_u64(raw, LAYOUT_SEED, 1)),
         ("member data", |raw| bytes::put_u64(raw, MEMBER_DATA, 0)),
-        ("member data", |raw| bytes::put_u64(raw, MEMBER_DATA, u64::MAX)),
+        ("member data", |raw| {
+            bytes::put_u64(raw, MEMBER_DATA, u64::MAX)
+        }),
         ("member data", |raw| bytes::put_u64(raw, MEMBER_DATA, 4096)),
         ("region size", |raw| bytes::put_u64(raw, REGION_SIZE, 0)),
-        ("region size", |raw| bytes::put_u64(raw, REGION_SIZE, 3 << 20)),
-        ("region size", |raw| bytes::put_u64(raw, REGION_SIZE, 64 << 10)),
+        ("region size", |raw| {
+            bytes::put_u64(raw, REGION_SIZE, 3 << 20)
+        }),
+        ("region size", |raw| {
+            bytes::put_u64(raw, REGION_SIZE, 64 << 10)
+        }),
         ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, 0)),
         ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, 4097)),
-        ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, u64::MAX & !4095)),
+        ("volume size", |raw| {
+            bytes::put_u64(raw, VOLUME_SIZE, u64::MAX & !4095)
+        }),
         ("reserved space", |raw| raw[RESERVED_3.at + 31] = 1),
         ("restripe", |raw| raw[RESTRIPE.at] = 1),
         ("reserved space", |raw| raw[4095] = 1),
         ("superblock A", |raw| raw[AREAS.at + 1] = 0),
         ("region map, copy 0", |raw| raw[AREAS.at + 16] = 1),
-        ("region map, copy 1", |raw| raw[AREAS.at + 32..AREAS.at + 40].fill(0)),
-        ("array store", |raw| raw[AREAS.at + 56..AREAS.at + 64].fill(0)),
+        ("region map, copy 1", |raw| {
+            raw[AREAS.at + 32..AREAS.at + 40].fill(0)
+        }),
+        ("array store", |raw| {
+            raw[AREAS.at + 56..AREAS.at + 64].fill(0)
+        }),
         ("data", |raw| raw[AREAS.at + 97] = 0x10),
-        ("superblock B", |raw| raw[AREAS.at + 112..AREAS.at + 120].fill(0xff)),
+        ("superblock B", |raw| {
+            raw[AREAS.at + 112..AREAS.at + 120].fill(0xff)
+        }),
         ("member's group and index", |raw| raw[FIRST + 120] = 1),
         ("member's group and index", |raw| raw[FIRST + 122] = 1),
         ("member's state", |raw| raw[FIRST + 124] = 0),
@@ -266,7 +311,9 @@ fn every_field_is_distrusted() {
         ("member's size", |raw| raw[FIRST + 64..FIRST + 72].fill(0)),
         ("member's rebuild position", |raw| raw[FIRST + 79] = 1),
         ("member's UUID", |raw| raw[SECOND..SECOND + 16].fill(0)),
-        ("member's UUID", |raw| raw.copy_within(FIRST..FIRST + 16, SECOND)),
+        ("member's UUID", |raw| {
+            raw.copy_within(FIRST..FIRST + 16, SECOND)
+        }),
         ("member table", |raw| raw[SUPERBLOCK_BYTES - 1] = 1),
     ];
     let good = raid6().encode(4096);
@@ -275,7 +322,13 @@ fn every_field_is_distrusted() {
     }
     let other = resealed(&good, |raw| raw[48] ^= 1);
     let result = Superblock::decode(&other, 4096);
-    assert!(matches!(result, Err(FormatError::Foreign { field: "member", .. })));
+    assert!(matches!(
+        result,
+        Err(FormatError::Foreign {
+            field: "member",
+            ..
+        })
+    ));
 }
 
 #[test]
