@@ -64,7 +64,7 @@ pub struct Export {
     pub state: ExportState,
     /// Why it is not serving.
     pub reason: Option<String>,
-    /// Clients that use it now (NBD connections; 1 for a file that a loop device has open).
+    /// Clients that use it now: NBD connections, or how often the file is open (a loop device: once).
     pub clients: u64,
     /// Made by `strake attach`.
     pub for_attach: bool,

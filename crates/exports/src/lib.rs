@@ -1,4 +1,4 @@
-//! Front ends: they serve a [`BlockDevice`](strake_engine::block::BlockDevice) to clients.
+//! Front ends: they serve a [`BlockDevice`] to clients.
 //!
 //! * [`nbd`]: the NBD protocol over a Unix socket or TCP, for virtual machines and other hosts.
 //! * [`fuse`]: every volume one file under one mount, from which `losetup` makes a block device

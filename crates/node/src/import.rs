@@ -142,6 +142,13 @@ fn judge(request: &ImportArray, assembly: &Assembly, found: &[Found]) -> Result<
             owner.host, owner.started_unix
         ));
     }
+    if !assembly.diverged.is_empty() && !request.force && !request.read_only {
+        let drives: Vec<String> = assembly.diverged.iter().map(|&d| label(found, d)).collect();
+        return refuse(format!(
+            "array {name}: {} ran as this array apart from the others: its newest writes are only there; leave it out, or add --force to go on without what it holds",
+            drives.join(", ")
+        ));
+    }
     if let Some(why) = &assembly.newer_may_exist
         && !request.force
         && !request.read_only
@@ -237,7 +244,7 @@ fn started(request: &ImportArray, assembly: &Assembly, this_host: Uuid) -> Super
     if request.read_only {
         return superblock;
     }
-    superblock.generation += 1;
+    superblock.raise_for_start();
     let expected: Vec<u16> = assembly.missing_expected().map(|m| m.place).collect();
     for &place in &expected {
         superblock.mark_left(place, MemberState::Missing);
@@ -245,7 +252,6 @@ fn started(request: &ImportArray, assembly: &Assembly, this_host: Uuid) -> Super
     if !expected.is_empty() {
         superblock.lineage = Uuid::new_v4();
     }
-    superblock.epoch += 1;
     superblock.state = RunState::InUse;
     superblock.owner_host = this_host;
     superblock.owner_started_unix = now_unix();

@@ -8,7 +8,7 @@
 pub mod core;
 pub mod handle;
 mod import;
-mod make;
+pub mod make;
 pub mod probe;
 mod served;
 mod status;

@@ -3,7 +3,8 @@
 use strake_codec::CODE_ID;
 use strake_engine::format::areas::{AreaRequest, Areas};
 use strake_engine::format::log::LogHeader;
-use strake_engine::format::region_map::{MapPlace, RegionMap};
+use strake_engine::array::Start;
+use strake_engine::format::region_map::{MapPlace, RegionEntry, RegionMap, RegionState};
 use strake_engine::format::store;
 use strake_engine::format::superblock::{
     ChecksumKind, Consistency, Features, LayoutParameters, MemberRecord, MemberState, RunState, Superblock, check_name,
@@ -53,6 +54,38 @@ pub(crate) fn make(request: &CreateArray) -> Result<(Superblock, Vec<DriveSpec>)
         }
     }
     Ok((superblock, specs))
+}
+
+/// Start of an array that is written down nowhere: its regions count as clean, so that nothing is
+/// zeroed first and reads reach the drives. For benchmarks on null and memory drives; `missing`
+/// members are absent from the start.
+///
+/// # Errors
+/// As for [`crate::Node::create`], as far as geometry and sizes are concerned.
+pub fn unrecorded(
+    request: &CreateArray,
+    infos: &[DriveInfo],
+    missing: &[usize],
+    memory_bytes: usize,
+) -> Result<Start, NodeError> {
+    let shape = request
+        .geometry
+        .shape()
+        .map_err(|error| NodeError::new(ErrorKind::Invalid, error.to_string()))?;
+    let mut superblock = plan_superblock(request, shape, infos)?;
+    superblock.state = RunState::InUse;
+    let mut regions = RegionMap::new(superblock.regions());
+    for entry in &mut regions.entries {
+        *entry = RegionEntry::new(RegionState::Clean, superblock.generation);
+    }
+    Ok(Start {
+        present: (0..infos.len()).map(|place| !missing.contains(&place)).collect(),
+        superblock,
+        regions,
+        read_only: false,
+        memory_bytes,
+        now_ns: 0,
+    })
 }
 
 /// A memory drive without a label would be another one at each opening.

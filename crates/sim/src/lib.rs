@@ -1,1 +1,24 @@
-//! sim
+//! The real engine and node on simulated drives and virtual time, from one seed.
+//!
+//! [`world`] holds the clock, the drives and what is under way; [`port`] is the view of it that a
+//! [`strake_node::core::Core`] gets; [`drive`] is one drive with its cache and its faults.
+//! [`rig`] puts an array on drives, starts it as an import does, and talks to it. [`model`] says
+//! what each block may hold and shares no code with the engine. [`patterns`] tries every loss
+//! pattern of one geometry, [`sequence`] is one random run.
+//!
+//! Same seed and commit, same run: time starts at zero, every choice comes from the seed, and all
+//! that happens is hashed, so that two runs can be compared.
+#![forbid(unsafe_code)]
+
+pub mod content;
+pub mod drive;
+pub mod geometries;
+pub mod import;
+pub mod model;
+pub mod parity;
+pub mod patterns;
+pub mod port;
+pub mod rig;
+pub mod runner;
+pub mod sequence;
+pub mod world;

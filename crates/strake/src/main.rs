@@ -4,6 +4,7 @@
 //! `completions` asks it over its Unix socket and can do nothing that the API cannot.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cli;
 mod daemon;
 mod drives;

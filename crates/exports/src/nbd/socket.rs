@@ -127,10 +127,10 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
-            if let Err(error) = fs::remove_file(&*path) {
-                tracing::debug!(path = %path.display(), %error, "socket file not removed");
-            }
+        if let Listener::Unix(_, path) = self
+            && let Err(error) = fs::remove_file(&*path)
+        {
+            tracing::debug!(path = %path.display(), %error, "socket file not removed");
         }
     }
 }

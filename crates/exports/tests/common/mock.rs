@@ -149,10 +149,10 @@ impl Drop for Mock {
         self.release();
         self.inner.queue.lock().unwrap().stopped = true;
         self.inner.changed.notify_all();
-        if let Some(worker) = self.worker.take() {
-            if worker.thread().id() != std::thread::current().id() {
-                worker.join().expect("the mock's thread ends well");
-            }
+        if let Some(worker) = self.worker.take()
+            && worker.thread().id() != std::thread::current().id()
+        {
+            worker.join().expect("the mock's thread ends well");
         }
     }
 }
@@ -205,13 +205,13 @@ impl Inner {
             Operation::Flush => request.length == 0 && request.buffer.is_none(),
             Operation::Discard | Operation::WriteZeroes => request.buffer.is_none(),
         };
+        let changes = !matches!(request.operation, Operation::Read | Operation::Flush);
         shaped
             && request.offset.is_multiple_of(block)
             && request.length.is_multiple_of(block)
             && request.length <= u64::from(self.info.max_request_bytes)
             && request.offset + request.length <= self.info.size_bytes
-            && !(self.info.read_only
-                && !matches!(request.operation, Operation::Read | Operation::Flush))
+            && (!changes || !self.info.read_only)
     }
 
     fn work(&self) {
@@ -242,10 +242,11 @@ impl Inner {
 
     fn execute(&self, request: &mut BlockRequest<Buffer>) -> Result<(), BlockError> {
         let range = request.offset..request.offset + request.length;
-        if let Some((bad, error)) = &*self.bad.lock().unwrap() {
-            if range.start < bad.end && bad.start < range.end {
-                return Err(*error);
-            }
+        if let Some((bad, error)) = &*self.bad.lock().unwrap()
+            && range.start < bad.end
+            && bad.start < range.end
+        {
+            return Err(*error);
         }
         if range.end > self.info.size_bytes {
             return Err(BlockError::OutOfRange);

@@ -20,7 +20,8 @@ pub fn run(args: &InspectArgs, json: bool) -> CliResult {
     let probe = probe::probe(&drive).map_err(|error| {
         let kind = match error {
             OpenError::BadSpec { .. } => api::ErrorKind::Invalid,
-            OpenError::System { .. } | OpenError::Busy { .. } => api::ErrorKind::Drive,
+            OpenError::System { .. } => api::ErrorKind::Drive,
+            OpenError::Busy { .. } => api::ErrorKind::Conflict,
         };
         CliError::Api(api::Error {
             kind,

@@ -63,6 +63,9 @@ pub enum Command {
     Detach(attach::DetachArgs),
     /// Show the daemon's version, folders and kernel
     Status,
+    /// Measure on this machine, without a daemon
+    #[command(subcommand)]
+    Bench(crate::bench::Bench),
     /// Print completions for a shell
     Completions {
         /// Shell
@@ -151,32 +154,31 @@ pub fn run(cli: &Cli) -> ExitCode {
 }
 
 fn dispatch(cli: &Cli) -> CliResult {
-    match &cli.command {
-        Command::Daemon(args) => {
-            return crate::daemon::run(&cli.socket, args)
-                .map_err(|error| CliError::Other(format!("{error:#}")));
-        }
-        Command::Inspect(args) => return inspect::run(args, cli.json),
-        Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "strake", &mut text);
-            return write_out(&String::from_utf8_lossy(&text));
-        }
-        _ => {}
-    }
-    let context = Context {
-        client: Client::new(&cli.socket)?,
-        json: cli.json,
+    let ask = || -> CliResult<Context> {
+        Ok(Context {
+            client: Client::new(&cli.socket)?,
+            json: cli.json,
+        })
     };
+    let whole = |error: anyhow::Error| CliError::Other(format!("{error:#}"));
     match &cli.command {
-        Command::Drive(command) => drive::run(command, &context),
-        Command::Array(command) => array::run(command, &context),
-        Command::Export(command) => export::run(command, &context),
-        Command::Attach(args) => attach::attach(args, &context),
-        Command::Detach(args) => attach::detach(args, &context),
-        Command::Status => daemon::status(&context),
-        Command::Daemon(_) | Command::Inspect(_) | Command::Completions { .. } => Ok(()),
+        Command::Daemon(args) => crate::daemon::run(&cli.socket, args).map_err(whole),
+        Command::Inspect(args) => inspect::run(args, cli.json),
+        Command::Bench(bench) => crate::bench::run(bench, cli.json).map_err(whole),
+        Command::Completions { shell } => completions(*shell),
+        Command::Drive(command) => drive::run(command, &ask()?),
+        Command::Array(command) => array::run(command, &ask()?),
+        Command::Export(command) => export::run(command, &ask()?),
+        Command::Attach(args) => attach::attach(args, &ask()?),
+        Command::Detach(args) => attach::detach(args, &ask()?),
+        Command::Status => daemon::status(&ask()?),
     }
+}
+
+fn completions(shell: clap_complete::Shell) -> CliResult {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "strake", &mut text);
+    write_out(&String::from_utf8_lossy(&text))
 }
 
 #[cfg(test)]

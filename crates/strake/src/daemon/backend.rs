@@ -50,82 +50,117 @@ pub trait ArrayHandle: Send + Sync {
     fn device(&self) -> Arc<dyn BlockDevice<Buffer>>;
 }
 
-impl ArrayHandle for Array {
+/// Looking at a drive locks it for a moment, and opening it for an array meanwhile would find it
+/// busy. So one look at a time, and none while drives are opened; openings go side by side.
+#[derive(Default, Clone)]
+struct Doors(Arc<RwLock<()>>);
+
+impl Doors {
+    fn look<T>(&self, call: impl FnOnce() -> T) -> T {
+        let _alone = self.0.write().expect("a node call panicked");
+        call()
+    }
+
+    fn open<T>(&self, call: impl FnOnce() -> T) -> T {
+        let _among_others = self.0.read().expect("a node call panicked");
+        call()
+    }
+}
+
+/// An array of the real node.
+struct NodeArray {
+    array: Array,
+    doors: Doors,
+}
+
+impl ArrayHandle for NodeArray {
     fn status(&self) -> Result<ArrayStatus, NodeError> {
-        Array::status(self)
+        self.array.status()
     }
     fn fail_member(&self, member: u16, force: bool) -> Result<(), NodeError> {
-        Array::fail_member(self, member, force)
+        self.array.fail_member(member, force)
     }
     fn remove_member(&self, member: u16, force: bool) -> Result<(), NodeError> {
-        Array::remove_member(self, member, force)
+        self.array.remove_member(member, force)
     }
     fn replace_member(&self, member: u16, drive: DriveSpec, force: bool) -> Result<(), NodeError> {
-        Array::replace_member(self, member, drive, force)
+        self.doors
+            .open(|| self.array.replace_member(member, drive, force))
     }
     fn start_scrub(&self, repair: bool) -> Result<(), NodeError> {
-        Array::start_scrub(self, repair)
+        self.array.start_scrub(repair)
     }
     fn stop_scrub(&self) -> Result<(), NodeError> {
-        Array::stop_scrub(self)
+        self.array.stop_scrub()
     }
     fn set_rebuild_priority(&self, percent: u8) -> Result<(), NodeError> {
-        Array::set_rebuild_priority(self, percent)
+        self.array.set_rebuild_priority(percent)
     }
     fn inject(&self, member: u16, fault: Option<FaultPlan>) -> Result<(), NodeError> {
-        Array::inject(self, member, fault)
+        self.array.inject(member, fault)
     }
     fn stop(&self) -> Result<(), NodeError> {
-        Array::stop(self)
+        self.array.stop()
     }
     fn destroy(&self) -> Result<(), NodeError> {
-        Array::destroy(self)
+        self.array.destroy()
     }
     fn device(&self) -> Arc<dyn BlockDevice<Buffer>> {
-        Arc::new(self.clone())
+        Arc::new(self.array.clone())
     }
 }
 
 /// The real node, until it is shut down.
-pub struct NodeBackend(RwLock<Option<Node>>);
+pub struct NodeBackend {
+    node: RwLock<Option<Node>>,
+    doors: Doors,
+}
 
 impl NodeBackend {
     /// Takes a started node.
     pub fn new(node: Node) -> NodeBackend {
-        NodeBackend(RwLock::new(Some(node)))
+        NodeBackend {
+            node: RwLock::new(Some(node)),
+            doors: Doors::default(),
+        }
     }
 
-    fn with<T>(&self, call: impl FnOnce(&Node) -> Result<T, NodeError>) -> Result<T, NodeError> {
-        match &*self.0.read().expect("a node call panicked") {
-            Some(node) => call(node),
-            None => Err(NodeError {
+    /// An array that the node opens.
+    fn open(
+        &self,
+        call: impl FnOnce(&Node) -> Result<Array, NodeError>,
+    ) -> Result<Arc<dyn ArrayHandle>, NodeError> {
+        let node = self.node.read().expect("a node call panicked");
+        let Some(node) = &*node else {
+            return Err(NodeError {
                 kind: ErrorKind::Stopped,
                 message: "the daemon is shutting down: start it again and repeat".into(),
-            }),
-        }
+            });
+        };
+        let array = self.doors.open(|| call(node))?;
+        let doors = self.doors.clone();
+        Ok(Arc::new(NodeArray { array, doors }))
     }
 }
 
 impl Backend for NodeBackend {
     fn create(&self, request: CreateArray) -> Result<Arc<dyn ArrayHandle>, NodeError> {
-        let array = self.with(|node| node.create(request))?;
-        Ok(Arc::new(array))
+        self.open(|node| node.create(request))
     }
     fn import(&self, request: ImportArray) -> Result<Arc<dyn ArrayHandle>, NodeError> {
-        let array = self.with(|node| node.import(request))?;
-        Ok(Arc::new(array))
+        self.open(|node| node.import(request))
     }
     fn probe(&self, drive: &DriveSpec) -> Result<Probe, OpenError> {
-        probe::probe(drive)
+        self.doors.look(|| probe::probe(drive))
     }
     fn candidates(&self) -> Vec<DriveSpec> {
         probe::candidates()
     }
     fn clean(&self, drive: &DriveSpec, force: bool) -> Result<(), NodeError> {
-        probe::clean(drive, force)
+        self.doors.open(|| probe::clean(drive, force))
     }
     fn shutdown(&self) {
-        let node = self.0.write().expect("a node call panicked").take();
+        let node = self.node.write().expect("a node call panicked").take();
         if let Some(node) = node {
             node.shutdown();
         }

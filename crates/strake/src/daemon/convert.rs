@@ -34,7 +34,7 @@ pub fn open_error(error: OpenError) -> api::Error {
     let kind = match error {
         OpenError::BadSpec { .. } => api::ErrorKind::Invalid,
         OpenError::System { .. } => api::ErrorKind::Drive,
-        OpenError::Busy { .. } => api::ErrorKind::Refused,
+        OpenError::Busy { .. } => api::ErrorKind::Conflict,
     };
     self::error(kind, error.to_string())
 }

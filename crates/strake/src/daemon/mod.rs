@@ -78,8 +78,11 @@ pub fn run(socket: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the control threads")?;
+    let socket_path = socket.path().to_owned();
     let served = runtime.block_on(serve(&manager, socket));
     manager.shutdown();
+    // Clients of a stopped daemon then read that there is none.
+    let _ = std::fs::remove_file(socket_path);
     info!("stopped");
     // A command that hangs in a drive must not keep the process.
     runtime.shutdown_timeout(Duration::from_secs(1));

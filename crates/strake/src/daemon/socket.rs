@@ -17,7 +17,7 @@ impl Socket {
     /// Binds with mode 0600. A socket on which nobody listens is replaced; one that answers, or
     /// a file that is no socket, is an error.
     pub fn bind(path: &Path) -> anyhow::Result<Socket> {
-        clear(path)?;
+        check_free(path)?;
         let listener = bind_private(path)
             .with_context(|| format!("cannot make the socket {}", path.display()))?;
         Ok(Socket {
@@ -31,8 +31,8 @@ impl Socket {
         &self.path
     }
 
-    /// Hands the socket to the asynchronous threads. The file stays until the process ends: the
-    /// next daemon replaces it.
+    /// Hands the socket to the asynchronous threads. Its file stays; after a kill, the next
+    /// daemon replaces it.
     pub fn listen(self) -> io::Result<tokio::net::UnixListener> {
         self.listener.set_nonblocking(true)?;
         tokio::net::UnixListener::from_std(self.listener)
@@ -54,7 +54,8 @@ fn bind_private(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn clear(path: &Path) -> anyhow::Result<()> {
+/// Fails when the place is not free for a socket.
+fn check_free(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let found = match std::fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -68,10 +69,8 @@ fn clear(path: &Path) -> anyhow::Result<()> {
         Ok(_) => bail!(
             "another strake daemon listens on {shown}: stop it, or choose another with --socket"
         ),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
-                .with_context(|| format!("cannot replace the stale socket {shown}"))
-        }
+        // Stale: the new socket is renamed over it.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         Err(error) => Err(error).with_context(|| format!("cannot tell who listens on {shown}")),
     }
 }

@@ -17,6 +17,9 @@ fn plan(size: u64) -> AreaPlan {
     Areas::plan(size, &request()).unwrap()
 }
 
+/// What the error names, and the change that must raise it.
+type Fault = (&'static str, fn(&mut Areas));
+
 #[test]
 fn golden_places_of_a_1_gib_drive() {
     let plan = plan(GIB);
@@ -114,7 +117,7 @@ fn a_replacement_of_nearly_the_same_size_fits_and_a_smaller_one_is_refused() {
 #[test]
 fn check_names_the_area_that_is_wrong() {
     let good = plan(GIB).areas;
-    let cases: [(&str, fn(&mut Areas)); 9] = [
+    let cases: [Fault; 9] = [
         ("superblock A", |a| a.superblock_a.offset = 8192),
         ("superblock A", |a| a.superblock_a.length = 4096),
         ("region map, copy 0", |a| a.region_map[0].offset -= 4096),
@@ -122,7 +125,7 @@ fn check_names_the_area_that_is_wrong() {
         ("array store", |a| a.store.length = 0),
         ("parity log", |a| a.log.offset += 512),
         ("data", |a| a.data.offset += 4096),
-        ("data", |a| a.data.length = u64::MAX & !4095),
+        ("data", |a| a.data.length = !4095),
         ("superblock B", |a| a.superblock_b.offset = a.data.offset),
     ];
     for (name, change) in cases {

@@ -335,9 +335,12 @@ fn half_a_change_before_the_split_does_not_make_a_member_diverged() {
     assert!(array.diverged.is_empty());
 }
 
+/// Drives brought together.
+type Present = &'static [usize];
+
 #[test]
 fn newer_data_may_be_on_absent_members_that_could_run_alone() {
-    let rows: &[(Level, u16, u16, u16, &[usize], bool)] = &[
+    let rows: &[(Level, u16, u16, u16, Present, bool)] = &[
         (Level::Raid1, 1, 1, 1, &[0], true),
         (Level::Raid1, 1, 1, 2, &[0, 1], true),
         (Level::Raid5, 1, 2, 1, &[0, 1], false),

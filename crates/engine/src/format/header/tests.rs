@@ -32,6 +32,9 @@ fn resealed(mut raw: Vec<u8>, change: impl Fn(&mut [u8])) -> Vec<u8> {
     raw
 }
 
+/// What the error names, and the change that must raise it.
+type Fault = (&'static str, fn(&mut [u8]));
+
 #[test]
 fn a_sealed_header_opens() {
     let header = KIND.open(&page(), 8192).unwrap();
@@ -93,7 +96,7 @@ fn every_fault_of_a_header_has_its_error() {
     ));
     let older = sealed(Kind { version: 2, ..KIND });
     assert!(KIND.open(&older, 8192).is_ok());
-    let cases: [(&str, fn(&mut [u8])); 3] = [
+    let cases: [Fault; 3] = [
         ("version", |raw| bytes::put_u32(raw, VERSION, 0)),
         ("length", |raw| bytes::put_u32(raw, BYTES, 512)),
         ("reserved space", |raw| raw[21] = 1),

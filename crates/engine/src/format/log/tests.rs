@@ -15,6 +15,9 @@ fn header() -> LogHeader {
     }
 }
 
+/// What the error names, and the change that must raise it.
+type Fault = (&'static str, fn(&mut [u8]));
+
 #[test]
 fn golden_bytes() {
     let mut expected = vec![0u8; LOG_HEADER_BYTES];
@@ -65,7 +68,7 @@ fn a_flip_of_any_bit_and_every_torn_write_is_seen() {
 
 #[test]
 fn every_field_is_distrusted() {
-    let cases: [(&str, fn(&mut [u8])); 7] = [
+    let cases: [Fault; 7] = [
         ("state", |raw| raw[121] = 2),
         ("policy", |raw| raw[120] = 2),
         ("policy", |raw| raw[120] = 9),

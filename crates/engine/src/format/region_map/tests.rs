@@ -45,6 +45,9 @@ fn dirty(count: usize, generation: u64) -> Vec<RegionEntry> {
     vec![RegionEntry::new(RegionState::Dirty, generation); count]
 }
 
+/// What the error names, and the change that must raise it.
+type Fault = (&'static str, fn(&mut [u8]));
+
 #[test]
 fn golden_bytes() {
     let entries = [
@@ -189,7 +192,7 @@ fn every_field_is_distrusted() {
         bytes::put_u32(&mut raw, field(16, 4), checksum);
         raw
     };
-    let cases: [(&str, fn(&mut [u8])); 6] = [
+    let cases: [Fault; 6] = [
         ("generation", |raw| raw[64] = 2),
         ("page", |raw| raw[72] = 1),
         ("entries", |raw| raw[76] = 9),

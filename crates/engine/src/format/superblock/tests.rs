@@ -285,9 +285,7 @@ fn every_field_is_distrusted() {
         }),
         ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, 0)),
         ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, 4097)),
-        ("volume size", |raw| {
-            bytes::put_u64(raw, VOLUME_SIZE, u64::MAX & !4095)
-        }),
+        ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, !4095)),
         ("reserved space", |raw| raw[RESERVED_3.at + 31] = 1),
         ("restripe", |raw| raw[RESTRIPE.at] = 1),
         ("reserved space", |raw| raw[4095] = 1),

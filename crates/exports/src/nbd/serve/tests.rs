@@ -89,11 +89,14 @@ fn writes_are_read_back_and_replies_come_out_of_order() {
     cookies.sort_unstable();
     assert!(cookies.iter().copied().eq(0..64));
     assert_eq!(mock.counts().durable.load(Ordering::SeqCst), 64);
+    mock.hold();
     for cookie in 0..64u64 {
         stream
             .write_all(&request(0, 0, cookie, cookie * 4096, 4096))
             .unwrap();
     }
+    mock.wait_until("64 reads", |mock| mock.waiting() == 64);
+    mock.release();
     let mut in_order = true;
     for expected in 0..64 {
         let (error, cookie) = reply(&mut stream);

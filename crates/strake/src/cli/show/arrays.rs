@@ -311,8 +311,11 @@ pub fn task_line(task: &api::Task) -> String {
     text
 }
 
-/// "300 MiB/s, 12 s left"
+/// "300 MiB/s, 12 s left"; "starting" as long as no rate is known.
 pub fn rate_and_rest(task: &api::Task) -> String {
+    if task.rate_bytes_per_second == 0 {
+        return "starting".to_owned();
+    }
     let rate = format!("{}/s", human(task.rate_bytes_per_second));
     match task.seconds_left {
         Some(seconds) => format!("{rate}, {} left", human_seconds(seconds)),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use strake_api::ExportKind;
 use strake_engine::block::BlockDevice;
-use strake_exports::fuse::FuseMount;
+use strake_exports::fuse::{FuseError, FuseMount, FuseOptions};
 use strake_exports::nbd::{Listen, NbdConfig, NbdServer};
 use strake_reactor::buffer::Buffer;
 use tracing::{info, warn};
@@ -33,20 +33,24 @@ impl Served {
     }
 
     fn start_fuse(&self, name: &str, device: Device) -> Result<Arc<dyn Serving>, String> {
-        let dir = self.mount_dir.display();
         let mut mount = self.mount.lock().expect("a FUSE call panicked");
         if mount.is_none() {
-            *mount = Some(make_mount(&self.mount_dir).map_err(|error| {
-                format!("cannot mount FUSE at {dir}: {error}. It needs /dev/fuse and either root or fusermount3; NBD needs neither: `strake export create {name} --nbd`")
+            let made = FuseMount::mount(&self.mount_dir, FuseOptions::default());
+            *mount = Some(made.map_err(|error| {
+                format!("{error}. NBD needs none of that: `strake export create {name} --nbd`")
             })?);
         }
         let files = mount.as_ref().expect("mounted just now");
-        files
-            .add(name, device)
-            .map_err(|error| format!("cannot add the file {name} under {dir}: {error}"))?;
+        let added = match files.add(name, device.clone()) {
+            // Left by an array that was stopped although the file was open.
+            Err(FuseError::Exists { .. }) => {
+                files.remove(name).and_then(|()| files.add(name, device))
+            }
+            added => added,
+        };
+        added.map_err(|error| error.to_string())?;
         Ok(Arc::new(FuseFile {
             name: name.to_owned(),
-            path: self.mount_dir.join(name),
             mount: self.mount.clone(),
         }))
     }
@@ -97,7 +101,9 @@ impl Servers for Served {
     fn shutdown(&self) {
         let mount = self.mount.lock().expect("a FUSE call panicked").take();
         if let Some(mount) = mount {
-            mount.unmount();
+            // Taken out of the tree even when it is in use: then its users are cut off.
+            drop(mount);
+            let _ = std::fs::remove_dir(&self.mount_dir);
         }
     }
 }
@@ -115,36 +121,29 @@ impl Serving for NbdServer {
 /// A file of the FUSE mount.
 struct FuseFile {
     name: String,
-    path: PathBuf,
     mount: Arc<Mutex<Option<FuseMount>>>,
 }
 
 impl Serving for FuseFile {
     fn clients(&self) -> u64 {
-        u64::from(has_loop(Path::new("/sys/block"), &self.path))
+        let mount = self.mount.lock().expect("a FUSE call panicked");
+        let count = mount
+            .as_ref()
+            .and_then(|mount| mount.open_count(&self.name));
+        count.unwrap_or(0) as u64
     }
 
     fn stop(&self) {
-        if let Some(mount) = &*self.mount.lock().expect("a FUSE call panicked") {
-            mount.remove(&self.name);
+        let mount = self.mount.lock().expect("a FUSE call panicked");
+        let Some(mount) = &*mount else {
+            return;
+        };
+        match mount.remove(&self.name) {
+            Ok(()) | Err(FuseError::Unknown { .. }) => {}
+            // Its users get I/O errors from the stopped array until they let go.
+            Err(error) => warn!("{error}"),
         }
     }
-}
-
-fn make_mount(dir: &Path) -> io::Result<FuseMount> {
-    std::fs::create_dir_all(dir)?;
-    FuseMount::mount(dir)
-}
-
-/// Whether a loop device has the file open, as sysfs tells.
-fn has_loop(sys_block: &Path, file: &Path) -> bool {
-    let Ok(devices) = std::fs::read_dir(sys_block) else {
-        return false;
-    };
-    devices.flatten().any(|device| {
-        let backing = std::fs::read_to_string(device.path().join("loop/backing_file"));
-        backing.is_ok_and(|backing| Path::new(backing.trim_end_matches('\n')) == file)
-    })
 }
 
 /// Takes away the mount that a killed daemon left behind: nobody answers on it, and it would be
@@ -153,6 +152,9 @@ pub fn clear_stale_mount(run_dir: &Path) {
     let dir = run_dir.join(MOUNT);
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     for _ in 0..mounts_at(&mounts, &dir) {
+        if !is_dead(&dir) {
+            return;
+        }
         match detach(&dir) {
             Ok(()) => info!(dir = %dir.display(), "took away the mount of a daemon that is gone"),
             Err(error) => {
@@ -161,6 +163,17 @@ pub fn clear_stale_mount(run_dir: &Path) {
             }
         }
     }
+}
+
+/// A mount whose server is gone answers "transport endpoint is not connected"; one of another
+/// daemon that lives is not ours to take. statfs(2) always asks the server, where stat(2) may be
+/// answered from what the kernel remembers.
+fn is_dead(dir: &Path) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        rustix::fs::statfs(dir),
+        Err(Errno::NOTCONN | Errno::CONNABORTED)
+    )
 }
 
 fn detach(dir: &Path) -> io::Result<()> {
@@ -231,16 +244,5 @@ mod tests {
         assert_eq!(mounts_at(text, Path::new("/run/strake/volumes")), 2);
         assert_eq!(mounts_at(text, Path::new("/run/a b/volumes")), 1);
         assert_eq!(mounts_at(text, Path::new("/run/strake")), 0);
-    }
-
-    #[test]
-    fn loop_devices_are_found_by_their_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let sys = dir.path();
-        std::fs::create_dir_all(sys.join("loop0/loop")).unwrap();
-        std::fs::create_dir_all(sys.join("sda")).unwrap();
-        std::fs::write(sys.join("loop0/loop/backing_file"), "/run/v/data\n").unwrap();
-        assert!(has_loop(sys, Path::new("/run/v/data")));
-        assert!(!has_loop(sys, Path::new("/run/v/dat")));
     }
 }

@@ -31,7 +31,7 @@ fn daemon(drives: usize) -> Daemon {
     runtime.spawn(async move { axum::serve(listener, app).await });
     Daemon {
         client: Client::new(&path).unwrap(),
-        runtime: runtime,
+        runtime,
         dir,
         _state_dir: state_dir,
     }

@@ -40,14 +40,16 @@ impl Manager {
         if matches!(self.live(known.uuid), Some(Live::Running(_))) {
             return self.already_running(&known, request.read_only);
         }
-        self.bring_up(known.uuid, &[], None, request.read_only, request.force)?;
+        let drives = self.look(&[]).drives_of(known.uuid);
+        self.bring_up(known.uuid, &drives, None, request.read_only, request.force)?;
         self.outcome(known.uuid, true, format!("array {} started", known.name))
     }
 
     /// Starts an array of which this host may know nothing yet.
     pub fn import_array(&self, request: &api::ImportArray) -> Result<api::ArrayOutcome> {
         let _turn = self.command()?;
-        let (uuid, found_name) = self.find_array(&request.array, &request.drives)?;
+        let looked = self.look(&request.drives);
+        let (uuid, found_name) = self.find_array(&request.array, &looked)?;
         let known = self.inner().state.array(uuid).cloned();
         if let Some(known) = &known {
             self.not_starting(known)?;
@@ -63,7 +65,7 @@ impl Manager {
         let new_name = request.new_name.clone();
         let (_, status) = self.bring_up(
             uuid,
-            &request.drives,
+            &looked.drives_of(uuid),
             new_name,
             request.read_only,
             request.force,
@@ -152,7 +154,7 @@ impl Manager {
 
     /// Erases the metadata of an array that does not run, drive by drive.
     fn erase_resting(&self, known: &KnownArray) -> Result<String> {
-        let drives = self.drives_of(known.uuid, &[]);
+        let drives = self.look(&[]).drives_of(known.uuid);
         for spec in &drives {
             let drive = DriveSpec(spec.clone());
             self.backend.clean(&drive, true).map_err(node_error)?;
@@ -195,17 +197,16 @@ impl Manager {
         self.outcome(known.uuid, before != percent, message)
     }
 
-    /// Starts an array from its drives, remembers it and brings its exports back. On error the
+    /// Starts an array from these drives, remembers it and brings its exports back. On error the
     /// array is as it was before.
     pub(super) fn bring_up(
         &self,
         uuid: Uuid,
-        given: &[String],
+        drives: &[String],
         new_name: Option<String>,
         read_only: bool,
         force: bool,
     ) -> Result<(Arc<dyn ArrayHandle>, ArrayStatus)> {
-        let drives = self.drives_of(uuid, given);
         if drives.is_empty() {
             let text = format!(
                 "no drive of array {uuid} was found: plug its drives in, or name them with `strake array import {uuid} --drives D...`"
@@ -231,7 +232,7 @@ impl Manager {
             let text = format!("{cause}: import it with `strake array import {uuid} --name NEW`");
             return Err(error(cause.kind, text));
         }
-        self.adopt(handle.clone(), &status, &drives)?;
+        self.adopt(handle.clone(), &status, drives)?;
         self.start_exports(uuid);
         Ok((handle, status))
     }
@@ -244,6 +245,11 @@ impl Manager {
         specs: &[String],
     ) -> Result<()> {
         let mut inner = self.inner();
+        if inner.shutting_down {
+            // The node stops the array with all others.
+            let text = "the daemon is shutting down: start it again and repeat";
+            return Err(error(ErrorKind::Stopped, text));
+        }
         inner.live.insert(status.uuid, Live::Running(handle));
         inner.update(|state| {
             let mut known = state.array(status.uuid).cloned().unwrap_or(KnownArray {

@@ -84,36 +84,6 @@ impl Manager {
         drives.filter_map(|drive| drive.spec.clone()).collect()
     }
 
-    /// Drive texts that hold a member of the array: those given, those last used, and those of
-    /// this host, each looked at. A drive that cannot be read is left out; what is missing is
-    /// then the node's to say.
-    pub(super) fn drives_of(&self, uuid: uuid::Uuid, given: &[String]) -> Vec<String> {
-        // The texts last used come first: they carry the wrapper of a drive for tests.
-        let remembered: Vec<String> = self
-            .inner()
-            .state
-            .array(uuid)
-            .map(|known| known.drives.iter().filter_map(|d| d.spec.clone()).collect())
-            .unwrap_or_default();
-        let candidates = self.backend.candidates().into_iter().map(|drive| drive.0);
-        let wrapped = |spec: &String| drives::unwrapped(spec) != spec;
-        let (given_wrapped, given_plain): (Vec<_>, Vec<_>) =
-            given.iter().cloned().partition(wrapped);
-        let all = given_wrapped
-            .into_iter()
-            .chain(remembered)
-            .chain(given_plain)
-            .chain(candidates);
-        distinct(all)
-            .into_iter()
-            .filter(|spec| {
-                let probe = self.backend.probe(&DriveSpec(spec.clone()));
-                let member = probe.ok().and_then(|probe| probe.member);
-                member.is_some_and(|member| member.array_uuid == uuid)
-            })
-            .collect()
-    }
-
     /// Where this host last saw a member: path and serial.
     pub(super) fn last_seen(
         &self,

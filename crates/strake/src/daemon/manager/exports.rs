@@ -5,10 +5,15 @@ use crate::daemon::backend::ArrayHandle;
 use crate::daemon::state::{KnownArray, KnownExport};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 use strake_api::{self as api, ErrorKind, ExportKind, ExportState};
 use tracing::{error as log_error, info};
 use uuid::Uuid;
 
+/// A client that has just left is seen to leave a moment later: so often, and so far apart, is
+/// looked again.
+const GOODBYE_TRIES: u32 = 25;
+const GOODBYE_PAUSE: Duration = Duration::from_millis(20);
 /// Longest path of a Unix socket: `sun_path` less its terminating zero (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -137,6 +142,13 @@ impl Manager {
     pub fn remove_export(&self, id: &str, force: bool) -> Result<api::ExportOutcome> {
         let _turn = self.command()?;
         let mut export = self.show_export(id)?;
+        for _ in 0..GOODBYE_TRIES {
+            if export.clients == 0 || force {
+                break;
+            }
+            std::thread::sleep(GOODBYE_PAUSE);
+            export = self.show_export(id)?;
+        }
         if export.clients > 0 && !force {
             let text = format!(
                 "export {id} is in use ({}): disconnect its clients, or add --force to cut them off",
@@ -279,15 +291,19 @@ impl Manager {
         force: bool,
         verb: &str,
     ) -> Result<()> {
-        let busy: Vec<String> = self
-            .exports_of(known)
+        let mut exports = self.exports_of(known);
+        for _ in 0..GOODBYE_TRIES {
+            if force || exports.iter().all(|export| export.clients == 0) {
+                return Ok(());
+            }
+            std::thread::sleep(GOODBYE_PAUSE);
+            exports = self.exports_of(known);
+        }
+        let busy: Vec<String> = exports
             .iter()
             .filter(|export| export.clients > 0)
             .map(|export| format!("{} at {} ({})", export.id, export.address, in_use(export)))
             .collect();
-        if busy.is_empty() || force {
-            return Ok(());
-        }
         let text = format!(
             "cannot {verb} array {}: clients use its exports: {}. Disconnect them (unmount, `strake detach`), or add --force to cut them off",
             known.name,
@@ -375,7 +391,8 @@ fn number(id: &str) -> u64 {
 
 fn in_use(export: &api::Export) -> String {
     match (&export.kind, export.clients) {
-        (ExportKind::Fuse, _) => "a loop device is on it".to_owned(),
+        (ExportKind::Fuse, 1) => "its file is open, by a loop device perhaps".to_owned(),
+        (ExportKind::Fuse, n) => format!("its file is open {n} times"),
         (_, 1) => "1 connection".to_owned(),
         (_, n) => format!("{n} connections"),
     }

@@ -25,15 +25,20 @@ impl Manager {
             }
             wanted
         };
+        if wanted.is_empty() {
+            return;
+        }
+        let looked = self.look(&[]);
         std::thread::scope(|scope| {
             for array in &wanted {
-                scope.spawn(move || self.start_known(array));
+                let drives = looked.drives_of(array.uuid);
+                scope.spawn(move || self.start_known(array, &drives));
             }
         });
     }
 
-    fn start_known(&self, array: &KnownArray) {
-        match self.bring_up(array.uuid, &[], None, array.read_only, false) {
+    fn start_known(&self, array: &KnownArray, drives: &[String]) {
+        match self.bring_up(array.uuid, drives, None, array.read_only, false) {
             Ok(_) => info!(array = %array.name, uuid = %array.uuid, "array is up"),
             Err(cause) => {
                 log_error!(array = %array.name, uuid = %array.uuid, "array stays offline: {cause}");

@@ -1,0 +1,91 @@
+//! What a run is reported as: a line for people, fields for programs.
+
+use serde::Serialize;
+
+use super::EngineArgs;
+use super::load::{Load, Measured};
+
+/// One measured workload.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    drives: String,
+    level: String,
+    strip_size: String,
+    workload: String,
+    block_bytes: u64,
+    depth: usize,
+    state: String,
+    kernel: &'static str,
+    seconds: f64,
+    /// Requests a second.
+    iops: f64,
+    /// Client bytes a second, in units of 1e9.
+    gbps: f64,
+    lat_us: Latency,
+    /// CPU nanoseconds of the core a request.
+    cpu_ns_per_io: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Latency {
+    mean: f64,
+    p50: f64,
+    p99: f64,
+    p99_9: f64,
+    p99_99: f64,
+}
+
+impl Report {
+    /// Joins parameters and figures.
+    pub fn new(args: &EngineArgs, load: &Load, measured: &Measured) -> Report {
+        let seconds = measured.elapsed.as_secs_f64();
+        let iops = measured.requests as f64 / seconds;
+        let us = |quantile: f64| measured.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
+        Report {
+            drives: args.drives.join(" "),
+            level: args.level.clone(),
+            strip_size: args.strip_size.clone(),
+            workload: format!("{:?}", load.workload).to_lowercase(),
+            block_bytes: load.block_bytes,
+            depth: load.depth,
+            state: args.state.clone(),
+            kernel: strake_codec::kernel(),
+            seconds,
+            iops,
+            gbps: iops * load.block_bytes as f64 / 1e9,
+            lat_us: Latency {
+                mean: measured.latency_ns.mean() / 1000.0,
+                p50: us(0.5),
+                p99: us(0.99),
+                p99_9: us(0.999),
+                p99_99: us(0.9999),
+            },
+            cpu_ns_per_io: measured.cpu.as_nanos() as f64 / measured.requests.max(1) as f64,
+        }
+    }
+
+    /// One line and its latencies.
+    pub fn print(&self) {
+        println!(
+            "level {} on {} ({}), {} {} B at depth {}, kernel {}",
+            self.level,
+            self.drives,
+            self.state,
+            self.workload,
+            self.block_bytes,
+            self.depth,
+            self.kernel
+        );
+        println!(
+            "  {:.1} kIOPS  {:.2} GB/s  {:.0} ns CPU a request",
+            self.iops / 1000.0,
+            self.gbps,
+            self.cpu_ns_per_io
+        );
+        let lat = &self.lat_us;
+        println!(
+            "  latency µs: mean {:.1}  p50 {:.1}  p99 {:.1}  p99.9 {:.1}  p99.99 {:.1}",
+            lat.mean, lat.p50, lat.p99, lat.p99_9, lat.p99_99
+        );
+    }
+}
