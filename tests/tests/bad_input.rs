@@ -25,7 +25,7 @@ fn too_few_drives() {
         refuses_to_create(count, &[level], &["drives"]);
     }
     refuses_to_create(2, &["10", "--copies", "3"], &["drives"]);
-    refuses_to_create(3, &["50", "--group-size", "3"], &["group"]);
+    refuses_to_create(3, &["50", "--group-size", "3"], &["drives", "6"]);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_drive_given_twice_by_whatever_name() {
     ] {
         let given = vec![members[0].clone(), members[1].clone(), other];
         unchanged(&members, || {
-            daemon.refused(create_arguments("a", &["5"], &given), &["twice"]);
+            daemon.refused(create_arguments("a", &["5"], &given), &["same drive"]);
         });
     }
 }
@@ -201,7 +201,8 @@ fn a_drive_smaller_than_the_metadata() {
     let mut members = daemon.drives("d", 2, DRIVE_BYTES);
     members.push(daemon.drive("tiny", MIB));
     unchanged(&members, || {
-        daemon.refused(create_arguments("a", &["5"], &members), &["small"]);
+        let words = [members[2].as_str(), "larger drive"];
+        daemon.refused(create_arguments("a", &["5"], &members), &words);
     });
 }
 

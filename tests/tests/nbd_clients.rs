@@ -44,7 +44,7 @@ fn nbdinfo_sees_size_flags_and_block_sizes() {
     ] {
         assert_eq!(export[ability], true, "{ability}: {export}");
     }
-    assert_eq!(export["block_minimum"], 4096);
+    assert_eq!(export["block_size_minimum"], 4096);
     let list = tools::run("nbdinfo", &["--list", &address.uri()]);
     assert!(list.contains("volume"), "{list}");
 }
@@ -177,6 +177,12 @@ fn clients_over_tcp_on_loopback() {
     assert!(!address.contains(":0/"), "the port that it got: {address}");
     let size = tools::run("nbdinfo", &["--size", &address]);
     assert_eq!(size.trim(), volume_bytes(&daemon).to_string());
+}
+
+/// A port that was free a moment ago.
+fn free_tcp_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
 }
 
 #[test]

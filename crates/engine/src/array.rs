@@ -338,6 +338,26 @@ impl Array {
         self.mode == Mode::Stopped
     }
 
+    /// Whether anything is stored in a region (else it reads as zeroes).
+    pub fn region_is_written(&self, region: u32) -> bool {
+        !self.regions.is_unwritten(region)
+    }
+
+    /// What is still held while nothing is under way, for checks: there must be nothing.
+    pub fn held_at_rest(&self) -> Option<&'static str> {
+        if self.memory_free != self.memory_total {
+            Some("memory of operations")
+        } else if !self.locks.is_empty() {
+            Some("a band's lock")
+        } else if self.directs.used() > 0 {
+            Some("a direct read")
+        } else if !self.memory_waiters.is_empty() || !self.early.is_empty() {
+            Some("something that waits")
+        } else {
+            None
+        }
+    }
+
     /// Requests and operations under way.
     pub fn busy(&self) -> bool {
         self.requests.used() > 0 || self.ops.used() > 0
@@ -379,6 +399,9 @@ impl Array {
     /// When [`Array::tick`] wants to be called next, in the clock of `now_ns`; `None`: no need.
     pub fn next_tick_ns(&self) -> Option<u64> {
         if self.mode != Mode::Running {
+            return None;
+        }
+        if self.read_only {
             return None;
         }
         match (self.regions.next_clean_ns(), self.background.next_step_ns()) {

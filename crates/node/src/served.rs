@@ -327,7 +327,7 @@ impl Served {
     /// Closes the drive of a place that the engine refused to fill.
     pub(crate) fn close_if_unused<P: Port>(&mut self, member: MemberIndex, port: &mut P) {
         let it = &self.engine.members()[member.at()];
-        if it.in_flight == 0 && !it.is_live()
+        if it.in_flight == 0 && !it.is_live() && !self.engine.is_joining(member)
             && let Some((drive, _)) = self.drives[member.at()].take()
         {
             port.close(drive);

@@ -231,7 +231,7 @@ impl Model {
             let lost = power && self.volatile;
             let kept: Vec<bool> = versions
                 .iter()
-                .map(|v| !versions.iter().any(|w| self.covers(w, v) && (!lost || self.is_durable(w))))
+                .map(|v| !versions.iter().any(|w| self.covers(w, v) && self.is_durable(w)))
                 .collect();
             let mut kept = kept.into_iter();
             let versions = &mut self.blocks[block];

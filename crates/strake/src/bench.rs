@@ -144,6 +144,7 @@ fn engine(args: &EngineArgs) -> anyhow::Result<report::Report> {
         depth: args.depth.clamp(1, 65536),
         volume_bytes,
         seconds: args.seconds,
+        fill: args.drives[0].starts_with("memory:"),
     };
     let measured = load::run(&mut core, &pool, &plan)?;
     Ok(report::Report::new(args, &plan, &measured))

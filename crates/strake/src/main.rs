@@ -1,7 +1,7 @@
 //! The Strake program: the daemon, the command line, and offline inspection of drives.
 //!
-//! `strake daemon` is the only part that serves data; every other command but `inspect` and
-//! `completions` asks it over its Unix socket and can do nothing that the API cannot.
+//! `strake daemon` is the only part that serves data; every other command but `inspect`, `bench`
+//! and `completions` asks it over its Unix socket and can do nothing that the API cannot.
 #![forbid(unsafe_code)]
 
 mod bench;

@@ -150,6 +150,8 @@ impl Background {
             return Some(0);
         }
         match &self.pass {
+            // The end of the flush goes on by itself.
+            Some(pass) if pass.saving != Saving::No => None,
             Some(pass) if pass.outstanding.is_empty() => Some(pass.resume_ns),
             Some(pass) => Some(pass.next_save_ns),
             None if self.retry_ns > 0 => Some(self.retry_ns),
@@ -451,10 +453,6 @@ impl Array {
             .filter(|m| self.members[m.at()].is_live())
             .collect();
         let pass = self.background.pass.as_mut().expect("runs");
-        pass.next_save_ns = now + SAVE_EVERY_NS;
-        if members.is_empty() {
-            return;
-        }
         pass.saving = Saving::Flushing { left: members.len() as u32, low, failed: false };
         for member in members {
             let io = Io {

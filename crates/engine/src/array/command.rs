@@ -239,8 +239,7 @@ impl Array {
         out: &mut Vec<Action>,
     ) -> Result<(), CommandError> {
         self.known_member(member)?;
-        let joining = self.pending.joining.iter().any(|j| j.member == member);
-        if self.members[member.at()].is_live() || joining {
+        if self.members[member.at()].is_live() || self.is_joining(member) {
             return Err(CommandError::new(
                 CommandErrorKind::Conflict,
                 format!("place {} is taken: fail or remove the member first", member.0),
@@ -260,6 +259,11 @@ impl Array {
         self.pending.joining.push(Joining { member, command: id, uuid, serial, size_bytes });
         self.regions_add_member(member, out);
         Ok(())
+    }
+
+    /// The place has a drive that is becoming a member.
+    pub fn is_joining(&self, member: MemberIndex) -> bool {
+        self.pending.joining.iter().any(|j| j.member == member)
     }
 
     /// The joining drive's identity goes into the superblock with its new state.

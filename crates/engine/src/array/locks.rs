@@ -118,6 +118,11 @@ impl LockTable {
         None
     }
 
+    /// No band is locked.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Bands locked now.
     #[cfg(test)]
     pub fn len(&self) -> usize {

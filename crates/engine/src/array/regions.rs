@@ -341,9 +341,10 @@ impl Array {
         let member = MemberIndex(token.part() as u16);
         self.member_io_ended(member);
         if result.is_err() {
-            let discarding = self.regions.job.as_ref().is_some_and(|job| job.stage == Stage::Discard);
+            let job = self.regions.job.as_ref().expect("a job runs");
+            let joining = job.whole_map_for == Some(member);
             // A discard is a hint: its failure costs nothing.
-            if !discarding && !self.write_failed(member, out) {
+            if job.stage != Stage::Discard && (joining || !self.write_failed(member, out)) {
                 self.regions.job.as_mut().expect("a job runs").failed = true;
             }
         }
@@ -510,10 +511,11 @@ impl Array {
     }
 
     /// The map cannot be written where it must be: nothing that waits may go on, and as some
-    /// members may hold the new pages and some the old, nothing is written any more.
+    /// members may hold the new pages and some the old, nothing is written any more. A new member
+    /// that refuses it is just none.
     fn job_failed(&mut self, out: &mut Vec<Action>) {
         let job = self.regions.job.take().expect("a job runs");
-        self.broken = true;
+        self.broken |= job.whole_map_for.is_none();
         for (&region, _) in &job.changes {
             let Some(active) = self.regions.active.remove(&region) else { continue };
             for op in active.waiting {

@@ -26,6 +26,8 @@ pub struct Load {
     pub volume_bytes: u64,
     /// Seconds measured.
     pub seconds: f64,
+    /// Write everything once before: fresh memory is not there until it is touched.
+    pub fill: bool,
 }
 
 /// What came of it.
@@ -61,6 +63,9 @@ pub fn run<P: Port>(core: &mut Core<P>, pool: &Pool, load: &Load) -> anyhow::Res
             load.block_bytes,
             load.volume_bytes
         );
+    }
+    if load.fill {
+        fill(core, load)?;
     }
     let ended: Arc<Mutex<Vec<Ended>>> = Arc::default();
     let mut clients = Vec::new();
@@ -112,6 +117,40 @@ pub fn run<P: Port>(core: &mut Core<P>, pool: &Pool, load: &Load) -> anyhow::Res
             _ => {}
         }
     }
+}
+
+/// Writes the whole volume, one request at a time.
+fn fill<P: Port>(core: &mut Core<P>, load: &Load) -> anyhow::Result<()> {
+    const PIECE_BYTES: u64 = 4 << 20;
+    let mut spare = Some(Buffer::heap(PIECE_BYTES as usize));
+    spare.as_mut().expect("just made").fill(0x5a);
+    let mut offset = 0;
+    while offset < load.volume_bytes {
+        let length = PIECE_BYTES.min(load.volume_bytes - offset);
+        let ended: Arc<Mutex<Option<(Result<(), BlockError>, Option<Buffer>)>>> = Arc::default();
+        let answer = ended.clone();
+        let request = BlockRequest {
+            operation: Operation::Write,
+            offset,
+            length,
+            durable: false,
+            buffer: spare.take(),
+            done: Box::new(move |result, buffer| {
+                *answer.lock().expect("no panic while held") = Some((result, buffer));
+            }),
+        };
+        core.message(Message::Block(load.slot, request), 0);
+        let (result, buffer) = loop {
+            if let Some(answer) = ended.lock().expect("no panic while held").take() {
+                break answer;
+            }
+            core.turn();
+        };
+        result.with_context(|| format!("cannot fill the volume at {offset}"))?;
+        spare = buffer;
+        offset += length;
+    }
+    Ok(())
 }
 
 struct Places {

@@ -101,7 +101,8 @@ pub fn detach(args: &DetachArgs, context: &Context) -> CliResult {
     let name = &array.name;
     let export = array.exports.iter().find(|e| e.kind == ExportKind::Fuse);
     let Some(export) = export else {
-        return answer_detach(context, Vec::new(), format!("array {name} is not attached"));
+        let message = format!("array {name} is not attached");
+        return answer_detach(context, false, Vec::new(), message);
     };
     let devices = loops_of(&export.address)?;
     for device in &devices {
@@ -128,26 +129,18 @@ pub fn detach(args: &DetachArgs, context: &Context) -> CliResult {
     } else if devices.is_empty() {
         message = format!("array {name} is not attached");
     }
-    answer_detach_with(context, devices, message, export)
+    let changed = !devices.is_empty() || export.for_attach;
+    answer_detach(context, changed, devices, message)
 }
 
-fn answer_detach(context: &Context, devices: Vec<String>, message: String) -> CliResult {
-    let detached = Detached {
-        changed: false,
-        message,
-        devices,
-    };
-    context.print(&detached, |detached| detached.message.clone())
-}
-
-fn answer_detach_with(
+fn answer_detach(
     context: &Context,
+    changed: bool,
     devices: Vec<String>,
     message: String,
-    export: &api::Export,
 ) -> CliResult {
     let detached = Detached {
-        changed: !devices.is_empty() || export.for_attach,
+        changed,
         message,
         devices,
     };

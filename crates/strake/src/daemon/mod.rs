@@ -50,8 +50,10 @@ pub fn run(socket: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
     let run_dir = std::path::absolute(&run_dir).context("cannot tell the current folder")?;
     let state_dir =
         std::path::absolute(&args.state_dir).context("cannot tell the current folder")?;
-    std::fs::create_dir_all(&run_dir)
-        .with_context(|| format!("cannot make the run folder {}", run_dir.display()))?;
+    for dir in socket.parent().into_iter().chain([run_dir.as_path()]) {
+        std::fs::create_dir_all(dir)
+            .with_context(|| format!("cannot make the folder {}", dir.display()))?;
+    }
     let (store, state) = Store::open(&state_dir)?;
     let socket = socket::Socket::bind(socket)?;
     exports::clear_stale_mount(&run_dir);

@@ -6,10 +6,23 @@ use crate::daemon::convert::{self, node_error};
 use crate::daemon::state::KnownArray;
 use std::sync::Arc;
 use strake_api::{self as api, ErrorKind};
-use strake_node::{ArrayStatus, CreateArray, ImportArray};
+use strake_node::{ArrayStatus, CreateArray, ImportArray, MemberState, MemberStatus};
 use strake_reactor::drive::DriveSpec;
 use tracing::{info, warn};
 use uuid::Uuid;
+
+/// What to do with a member of an array that is destroyed already.
+const CLEAN_LATER: &str =
+    "if one comes back, erase it with `strake drive clean DRIVE --force`";
+
+/// Members of a running array that have no drive now though one is expected.
+fn absent(handle: &dyn ArrayHandle) -> Result<usize> {
+    let status = handle.status().map_err(node_error)?;
+    let gone = |member: &&MemberStatus| {
+        member.path.is_none() && member.state != MemberState::Removed
+    };
+    Ok(status.members.iter().filter(gone).count())
+}
 
 impl Manager {
     /// Makes an array and starts it.
@@ -133,12 +146,18 @@ impl Manager {
         }
         let message = match self.live(known.uuid) {
             Some(Live::Running(handle)) => {
+                let missing = absent(handle.as_ref())?;
                 self.stop_exports(known.uuid);
                 if let Err(cause) = handle.destroy() {
                     self.start_exports(known.uuid);
                     return Err(node_error(cause));
                 }
-                format!("array {name} destroyed: its data is gone, its drives are free")
+                let mut message =
+                    format!("array {name} destroyed: its data is gone, its drives are free");
+                if missing > 0 {
+                    message += &format!("; {missing} members were not there and keep their metadata: {CLEAN_LATER}");
+                }
+                message
             }
             _ => self.erase_resting(&known)?,
         };

@@ -3,7 +3,7 @@
 use super::{Manager, Result, error};
 use crate::daemon::convert::{node_error, open_error};
 use crate::drives::{self, distinct, key};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use strake_api::{self as api, DriveUse, ErrorKind};
 use strake_reactor::drive::DriveSpec;
 use tracing::info;
@@ -11,11 +11,12 @@ use tracing::info;
 impl Manager {
     /// Drives that could be members, and those that arrays of this host use or used.
     pub fn list_drives(&self) -> api::DriveList {
+        let users = self.users();
         let candidates = self.backend.candidates().into_iter().map(|drive| drive.0);
         let specs = distinct(self.remembered_drives().into_iter().chain(candidates));
         let by_path: BTreeMap<String, api::Drive> = specs
             .into_iter()
-            .map(|spec| self.look_at(spec))
+            .map(|spec| self.look_at(spec, &users))
             .map(|drive| (drive.path.clone(), drive))
             .collect();
         api::DriveList {
@@ -27,7 +28,7 @@ impl Manager {
     pub fn show_drive(&self, drive: &str) -> Result<api::DriveDetail> {
         let probe = self.backend.probe(&DriveSpec(drive.to_owned()));
         let mut detail = drives::detail(&probe.map_err(open_error)?);
-        self.name_user(drive, &mut detail.drive);
+        name_user(drive, &mut detail.drive, &self.users());
         Ok(detail)
     }
 
@@ -36,7 +37,7 @@ impl Manager {
         let _turn = self.command()?;
         let drive = DriveSpec(request.drive.clone());
         let path = &request.drive;
-        if let Some(user) = self.user_of(path) {
+        if let Some(user) = self.users().get(&key(path)) {
             let text = format!(
                 "{path} is {user}, which is running: take it out with `strake array remove` first"
             );
@@ -59,22 +60,14 @@ impl Manager {
         })
     }
 
-    fn look_at(&self, spec: String) -> api::Drive {
+    fn look_at(&self, spec: String, users: &HashMap<String, String>) -> api::Drive {
         let drive = DriveSpec(spec);
         let mut found = match self.backend.probe(&drive) {
             Ok(probe) => drives::summary(&probe),
             Err(cause) => drives::unreadable(&drive, &cause),
         };
-        self.name_user(&drive.0, &mut found);
+        name_user(&drive.0, &mut found, users);
         found
-    }
-
-    /// A drive in a running array is a member of it, whatever a look from outside says.
-    fn name_user(&self, spec: &str, drive: &mut api::Drive) {
-        if let Some(user) = self.user_of(spec) {
-            drive.usage = DriveUse::Member;
-            drive.usage_text = user;
-        }
     }
 
     /// Drive texts of every known array.
@@ -100,5 +93,13 @@ impl Manager {
             }
             None => (None, None),
         }
+    }
+}
+
+/// A drive in a running array is a member of it, whatever a look from outside says.
+fn name_user(spec: &str, drive: &mut api::Drive, users: &HashMap<String, String>) {
+    if let Some(user) = users.get(&key(spec)) {
+        drive.usage = DriveUse::Member;
+        drive.usage_text = user.clone();
     }
 }

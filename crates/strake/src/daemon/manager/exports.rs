@@ -75,17 +75,10 @@ impl Manager {
         })?;
         let export = self.show_export(&id)?;
         info!(export = %id, array = %known.name, address = %export.address, "export created");
-        let mut message = format!("export {id} serves {} at {}", known.name, export.address);
-        if let ExportKind::NbdTcp { address } = &export.kind
-            && address
-                .parse()
-                .is_ok_and(|a: SocketAddr| !a.ip().is_loopback())
-        {
-            message += "; everybody who reaches this address can read and write it";
-        }
+        let message = format!("export {id} serves {} at {}", known.name, export.address);
         Ok(api::ExportOutcome {
             changed: true,
-            message,
+            message: message + exposure(&export.kind),
             export,
         })
     }
@@ -364,6 +357,19 @@ impl Manager {
                 Ok(ExportKind::NbdUnix { path: Some(path) })
             }
         }
+    }
+}
+
+/// What to know about an address that other hosts may reach.
+fn exposure(kind: &ExportKind) -> &'static str {
+    let ExportKind::NbdTcp { address } = kind else {
+        return "";
+    };
+    match address.parse::<SocketAddr>() {
+        Ok(address) if !address.ip().is_loopback() => {
+            "; everybody who reaches this address can read and write it"
+        }
+        _ => "",
     }
 }
 

@@ -6,6 +6,7 @@ use crate::daemon::backend::ArrayHandle;
 use crate::daemon::convert::{self, node_error};
 use crate::daemon::state::KnownArray;
 use crate::drives::key;
+use std::collections::HashMap;
 use std::sync::Arc;
 use strake_api::{self as api, ErrorKind};
 use strake_node::{ArrayStatus, MemberState, MemberStatus};
@@ -175,16 +176,17 @@ impl Manager {
         places
     }
 
-    /// The member, running or not, that a path names in a running array: "member 3 of data".
-    pub(super) fn user_of(&self, drive: &str) -> Option<String> {
-        let wanted = key(drive);
-        let mut places = self.members_by_drive().into_iter();
-        let place = places.find(|place| {
+    /// What uses each drive of the running arrays, by the drive's key: "member 3 of data".
+    pub(super) fn users(&self) -> HashMap<String, String> {
+        let places = self.members_by_drive();
+        let users = places.iter().filter_map(|place| {
             let member = place.member();
             let holds = matches!(member.state, MemberState::Active | MemberState::Rebuilding);
-            holds && member.path.as_deref().map(key).as_ref() == Some(&wanted)
-        })?;
-        Some(format!("member {} of {}", place.index, place.known.name))
+            let path = member.path.as_deref().filter(|_| holds)?;
+            let text = format!("member {} of {}", place.index, place.known.name);
+            Some((key(path), text))
+        });
+        users.collect()
     }
 
     fn place(&self, array: &str, member: &str) -> Result<Place> {

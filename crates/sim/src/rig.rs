@@ -1,0 +1,616 @@
+//! One array under test: its drives, the core that serves it, its clients and the model.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use strake_engine::array::{Array, Command, CommandError};
+use strake_engine::block::{BlockError, BlockRequest, Operation};
+use strake_engine::format::superblock::MemberState;
+use strake_engine::layout::{Geometry, MemberIndex, Shape};
+use strake_node::core::{AttachResult, Core, Message};
+use strake_reactor::buffer::{Buffer, Pool};
+use strake_reactor::port::Port;
+
+use crate::content;
+use crate::drive::{Discarded, SimDrive};
+use crate::import::{self, Imported};
+use crate::model::Model;
+use crate::parity;
+use crate::port::SimPort;
+use crate::world::World;
+
+/// A result with a sentence for people.
+pub type Outcome<T = ()> = Result<T, String>;
+
+/// Virtual time within which anything that waits must have come.
+const PATIENCE_NS: u64 = 600_000_000_000;
+/// Turns of a core at one moment at most.
+const TURNS_MAX: u32 = 200_000;
+/// Bytes of one request at most in a whole read of the volume.
+const VERIFY_BYTES: u64 = 1 << 20;
+
+/// What an array is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// Shape.
+    pub shape: Shape,
+    /// Bytes of each drive.
+    pub drive_bytes: u64,
+    /// Drives have a cache that a power cut may lose.
+    pub volatile: bool,
+    /// What drives make of a discard.
+    pub discarded: Discarded,
+    /// Memory of the operations.
+    pub memory_bytes: usize,
+}
+
+/// What a client asked.
+#[derive(Debug, Clone)]
+enum Asked {
+    Read { read: u64, blocks: Range<u64> },
+    Write { write: u64, durable: bool },
+    Flush { flush: u64 },
+}
+
+/// An answer of the array. The guard answers `None` if the callback is dropped without a call.
+struct Guard {
+    id: u64,
+    answers: Answers,
+    called: bool,
+}
+
+type Answer = (u64, Option<Result<(), BlockError>>, Option<Buffer>);
+type Answers = Arc<Mutex<Vec<Answer>>>;
+
+impl Guard {
+    fn answer(mut self, result: Result<(), BlockError>, buffer: Option<Buffer>) {
+        self.called = true;
+        self.answers.lock().expect("one thread").push((self.id, Some(result), buffer));
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.called {
+            self.answers.lock().expect("one thread").push((self.id, None, None));
+        }
+    }
+}
+
+/// What was answered to a command.
+pub type CommandAnswer = Result<(), CommandError>;
+
+/// The array under test.
+pub struct Rig {
+    /// Drives and time.
+    pub world: Rc<RefCell<World>>,
+    core: Core<SimPort>,
+    pool: Pool,
+    setup: Setup,
+    geometry: Geometry,
+    /// Drive by place; `None`: the place is empty.
+    pub places: Vec<Option<usize>>,
+    /// Every drive that has been a member and is still plugged in.
+    pub plugged: Vec<usize>,
+    /// What blocks may hold.
+    pub model: Model,
+    next_stamp: u64,
+    next_request: u64,
+    asked: BTreeMap<u64, Asked>,
+    answers: Answers,
+    replies: Arc<Mutex<BTreeMap<u64, Result<CommandAnswer, String>>>>,
+    next_command: u64,
+    starts: u64,
+    /// Block requests may fail: more is lost than the level survives.
+    pub errors_allowed: bool,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests answered.
+    pub answered: u64,
+    slot: usize,
+}
+
+impl Rig {
+    /// An array fresh on fresh drives, started.
+    ///
+    /// # Errors
+    /// When it cannot be made or does not start.
+    pub fn new(setup: Setup, seed: u64) -> Outcome<Rig> {
+        let mut world = World::new(seed);
+        world.trace = std::env::var_os("STRAKE_SIM_TRACE").is_some();
+        let drive = || {
+            SimDrive::new(setup.drive_bytes, setup.shape.block_size_bytes, setup.volatile, setup.discarded)
+        };
+        let drives: Vec<usize> = (0..setup.shape.members()).map(|_| world.add_drive(drive())).collect();
+        let superblock = import::create(&mut world, &drives, setup.shape)?;
+        let geometry =
+            crate::geometries::geometry(setup.shape, superblock.member_data_bytes, superblock.region_size_bytes);
+        let blocks = geometry.volume_bytes() / u64::from(setup.shape.block_size_bytes);
+        let world = Rc::new(RefCell::new(world));
+        let pool = Pool::new(setup.memory_bytes).map_err(|error| error.to_string())?;
+        let mut rig = Rig {
+            core: Core::new(SimPort::new(world.clone()), pool.clone()),
+            pool,
+            world,
+            setup,
+            geometry,
+            places: drives.iter().copied().map(Some).collect(),
+            plugged: drives,
+            model: Model::new(blocks, setup.volatile),
+            next_stamp: 0,
+            next_request: 0,
+            asked: BTreeMap::new(),
+            answers: Answers::default(),
+            replies: Arc::default(),
+            next_command: 0,
+            starts: 0,
+            errors_allowed: false,
+            errors: 0,
+            answered: 0,
+            slot: 0,
+        };
+        rig.start()?;
+        Ok(rig)
+    }
+
+    /// Shape and places.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// What it is made of.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> u64 {
+        u64::from(self.setup.shape.block_size_bytes)
+    }
+
+    /// Blocks of the volume.
+    pub fn blocks(&self) -> u64 {
+        self.model.len()
+    }
+
+    /// Now.
+    pub fn now_ns(&self) -> u64 {
+        self.world.borrow().now_ns()
+    }
+
+    /// Imports and starts the array from the drives that are plugged in. What the import says of
+    /// the array before it runs is returned.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&mut self) -> Outcome<Imported> {
+        self.starts += 1;
+        let imported = import::import(&self.world.borrow(), &self.plugged, self.starts, self.setup.memory_bytes)?;
+        let again = import::import(&self.world.borrow(), &self.plugged, self.starts, self.setup.memory_bytes)?;
+        self.places.clone_from(&imported.places);
+        let specs = self.places.iter().map(|place| place.map(SimPort::spec)).collect();
+        let slot = Arc::new(Mutex::new(None));
+        let told = slot.clone();
+        let reply = Box::new(move |result| *told.lock().expect("one thread") = Some(result));
+        let now = self.now_ns();
+        self.core.message(Message::Add(Box::new(imported.start), specs, reply), now);
+        let added = slot.lock().expect("one thread").take();
+        self.slot = match added {
+            Some(Ok(slot)) => slot,
+            Some(Err(error)) => return Err(format!("the array does not start: {error}")),
+            None => return Err("the adding of the array was not answered".into()),
+        };
+        Ok(again)
+    }
+
+    /// Looks at the engine.
+    pub fn look<T: Send + 'static>(&mut self, look: impl FnOnce(&Array) -> T + Send + 'static) -> T {
+        let seen = Arc::new(Mutex::new(None));
+        let into = seen.clone();
+        let now = self.now_ns();
+        let look = Box::new(move |view: Option<strake_node::core::View<'_>>| {
+            *into.lock().expect("one thread") = Some(look(view.expect("the array is served").engine));
+        });
+        self.core.message(Message::Look(self.slot, look), now);
+        let seen = seen.lock().expect("one thread").take();
+        seen.expect("a look is answered at once")
+    }
+
+    fn message(&mut self, message: Message) {
+        let now = self.now_ns();
+        self.core.message(message, now);
+    }
+
+    /// Submits a read, write, zeroing or discard of these blocks.
+    pub fn submit(&mut self, operation: Operation, blocks: Range<u64>, durable: bool) {
+        let bytes = self.block_bytes();
+        let length = (blocks.end - blocks.start) * bytes;
+        let id = self.next_request;
+        self.next_request += 1;
+        let (asked, buffer) = match operation {
+            Operation::Read => {
+                let mut buffer = Buffer::heap(length as usize);
+                buffer.as_mut_slice().fill(0xa5);
+                let read = self.model.read_submitted(blocks.clone());
+                (Asked::Read { read, blocks: blocks.clone() }, Some(buffer))
+            }
+            Operation::Write => {
+                self.next_stamp += 1;
+                let mut buffer = Buffer::heap(length as usize);
+                for (block, out) in blocks.clone().zip(buffer.as_mut_slice().chunks_mut(bytes as usize)) {
+                    content::fill(self.next_stamp, block, out);
+                }
+                let write = self.model.write_submitted(blocks.clone(), self.next_stamp);
+                (Asked::Write { write, durable }, Some(buffer))
+            }
+            Operation::WriteZeroes | Operation::Discard => {
+                let write = self.model.write_submitted(blocks.clone(), 0);
+                (Asked::Write { write, durable }, None)
+            }
+            Operation::Flush => (Asked::Flush { flush: self.model.flush_submitted() }, None),
+        };
+        self.asked.insert(id, asked);
+        let guard = Guard {
+            id,
+            answers: self.answers.clone(),
+            called: false,
+        };
+        let request = BlockRequest {
+            operation,
+            offset: blocks.start * bytes,
+            length,
+            durable,
+            buffer,
+            done: Box::new(move |result, buffer| guard.answer(result, buffer)),
+        };
+        self.message(Message::Block(self.slot, request));
+    }
+
+    /// Submits a flush.
+    pub fn flush(&mut self) {
+        self.submit(Operation::Flush, 0..0, false);
+    }
+
+    /// Requests that have not been answered.
+    pub fn under_way(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Gives a command; its answer is asked for with [`Rig::answer_of`].
+    pub fn command(&mut self, command: Command) -> u64 {
+        let (id, reply) = self.reply_slot();
+        self.message(Message::Command(self.slot, command, Box::new(move |result| reply(Ok(result)))));
+        id
+    }
+
+    fn reply_slot(&mut self) -> (u64, impl FnOnce(Result<CommandAnswer, String>) + Send + 'static) {
+        let id = self.next_command;
+        self.next_command += 1;
+        let replies = self.replies.clone();
+        let reply = move |answer| {
+            let before = replies.lock().expect("one thread").insert(id, answer);
+            assert!(before.is_none(), "command {id} is answered twice");
+        };
+        (id, reply)
+    }
+
+    /// Plugs a fresh drive in and puts it in a place that has none.
+    pub fn replace(&mut self, place: usize, fresh: Option<usize>) -> u64 {
+        let drive = fresh.unwrap_or_else(|| self.fresh_drive());
+        let (id, reply) = self.reply_slot();
+        let member = MemberIndex(place as u16);
+        let command = Command::Replace {
+            member,
+            uuid: import::uuid(3, self.world.borrow().operations << 16 | drive as u64),
+            serial: SimPort::serial(drive),
+            size_bytes: self.setup.drive_bytes,
+        };
+        let answer = Box::new(move |result| match result {
+            AttachResult::Done => reply(Ok(Ok(()))),
+            AttachResult::Refused(error) => reply(Ok(Err(error))),
+            AttachResult::NotYet => reply(Err("not yet".into())),
+            AttachResult::Open(error) => reply(Err(error.to_string())),
+            AttachResult::Gone => reply(Err("no such array".into())),
+        });
+        self.message(Message::Attach(self.slot, member, SimPort::spec(drive), command, answer));
+        if let Some(old) = self.places[place].replace(drive) {
+            self.plugged.retain(|&d| d != old);
+        }
+        self.plugged.push(drive);
+        id
+    }
+
+    /// A new drive, full of something.
+    pub fn fresh_drive(&mut self) -> usize {
+        let setup = &self.setup;
+        let mut drive =
+            SimDrive::new(setup.drive_bytes, setup.shape.block_size_bytes, setup.volatile, setup.discarded);
+        let garbage = [0x5a; 4096];
+        for page in 0..setup.drive_bytes / 4096 {
+            drive.poke(page * 4096, &garbage);
+        }
+        self.world.borrow_mut().add_drive(drive)
+    }
+
+    /// The answer to a command, once.
+    pub fn answer_of(&mut self, command: u64) -> Option<Result<CommandAnswer, String>> {
+        self.replies.lock().expect("one thread").remove(&command)
+    }
+
+    /// Lets the core work, then moves time on to the next event. False: none is to come until
+    /// `until_ns`, and time stands still.
+    ///
+    /// # Errors
+    /// A block with wrong content, an unexpected error, a core that does not come to rest.
+    pub fn step(&mut self, until_ns: u64) -> Outcome<bool> {
+        let mut turns = 0;
+        while self.core.turn() {
+            turns += 1;
+            if turns > TURNS_MAX {
+                return Err(format!("the core does not come to rest at {} ns", self.now_ns()));
+            }
+        }
+        self.take_answers()?;
+        let next = [self.world.borrow().next_ns(), self.core.next_tick_ns()].into_iter().flatten().min();
+        let Some(next) = next.filter(|&next| next <= until_ns) else { return Ok(false) };
+        self.core.port.wait(Some(next));
+        Ok(true)
+    }
+
+    fn take_answers(&mut self) -> Outcome {
+        let answers = std::mem::take(&mut *self.answers.lock().expect("one thread"));
+        for (id, result, buffer) in answers {
+            let asked = self.asked.remove(&id).ok_or(format!("request {id} is answered twice"))?;
+            let result = result.ok_or(format!("request {id} ({asked:?}) was dropped without an answer"))?;
+            self.answered += 1;
+            self.world.borrow_mut().note(id << 8 | u64::from(result.is_err()));
+            if let Err(error) = result {
+                self.errors += 1;
+                if !self.errors_allowed {
+                    return Err(format!("request {id} ({asked:?}) failed: {error}"));
+                }
+            }
+            self.answered_one(asked, result.is_ok(), buffer)?;
+        }
+        Ok(())
+    }
+
+    fn answered_one(&mut self, asked: Asked, ok: bool, buffer: Option<Buffer>) -> Outcome {
+        match asked {
+            Asked::Write { write, durable } => self.model.write_ended(write, ok, durable),
+            Asked::Flush { flush } => self.model.flush_ended(flush, ok),
+            Asked::Read { read, .. } if !ok => self.model.read_failed(read),
+            Asked::Read { read, blocks } => {
+                let buffer = buffer.ok_or("a read came back without its buffer")?;
+                let size = self.block_bytes() as usize;
+                let contents = buffer.as_slice().chunks(size).zip(blocks);
+                let stamps: Vec<_> = contents.map(|(bytes, block)| content::stamp_of(block, bytes)).collect();
+                if let Err(violation) = self.model.read_ended(read, &stamps) {
+                    let at = violation.block * size as u64;
+                    let piece = self.geometry.piece(at, size as u64);
+                    return Err(format!("wrong content: {violation:x?} (byte {at}, {piece:?})"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps until `until` says so.
+    ///
+    /// # Errors
+    /// Those of [`Rig::step`]; that it never comes.
+    pub fn run_until(&mut self, what: &str, mut until: impl FnMut(&mut Rig) -> bool) -> Outcome {
+        let limit = self.now_ns() + PATIENCE_NS;
+        while !until(self) {
+            if !self.step(limit)? && !until(self) {
+                return Err(format!("{what} does not come: {}", self.describe()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for every request under way.
+    ///
+    /// # Errors
+    /// Those of [`Rig::run_until`].
+    pub fn quiesce(&mut self) -> Outcome {
+        self.run_until("the end of all requests", |rig| rig.asked.is_empty())
+    }
+
+    /// Lets this much time pass.
+    ///
+    /// # Errors
+    /// Those of [`Rig::step`].
+    pub fn idle(&mut self, nanoseconds: u64) -> Outcome {
+        let end = self.now_ns() + nanoseconds;
+        while self.step(end)? {}
+        self.world.borrow_mut().advance(end);
+        Ok(())
+    }
+
+    /// Gives a command and waits for its answer.
+    ///
+    /// # Errors
+    /// That it was refused, or never answered.
+    pub fn do_command(&mut self, command: Command) -> Outcome {
+        let text = format!("{command:?}");
+        let id = self.command(command);
+        self.wait_command(id, &text)
+    }
+
+    /// Waits for the answer to a command.
+    ///
+    /// # Errors
+    /// That it was refused, or never answered.
+    pub fn wait_command(&mut self, id: u64, text: &str) -> Outcome {
+        let replies = self.replies.clone();
+        self.run_until(text, |_| replies.lock().expect("one thread").contains_key(&id))?;
+        match self.answer_of(id).expect("has come") {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(format!("{text}: refused: {error}")),
+            Err(error) => Err(format!("{text}: {error}")),
+        }
+    }
+
+    /// Fails or removes a place, puts a fresh drive in and waits for the rebuild's beginning.
+    ///
+    /// # Errors
+    /// Those of the steps.
+    pub fn do_replace(&mut self, place: usize) -> Outcome {
+        let fresh = self.fresh_drive();
+        loop {
+            let id = self.replace(place, Some(fresh));
+            match self.wait_command(id, "replace") {
+                Err(why) if why.ends_with("not yet") => self.idle(1_000_000)?,
+                other => return other,
+            }
+        }
+    }
+
+    /// Waits until every member is active and no long work runs.
+    ///
+    /// # Errors
+    /// Those of [`Rig::run_until`].
+    pub fn wait_healthy(&mut self) -> Outcome {
+        self.run_until("the end of all rebuilds", |rig| {
+            rig.look(|array| array.members().iter().all(|m| m.state == MemberState::Active) && array.tasks().is_empty())
+        })?;
+        let left = self.look(|array| array.redundancy_left());
+        if left != Some(usize::from(self.setup.shape.parity)) {
+            return Err(format!("all members are active and the redundancy left is {left:?}"));
+        }
+        Ok(())
+    }
+
+    /// Scrubs and returns the mismatches, repairs and errors found.
+    ///
+    /// # Errors
+    /// Those of the steps.
+    pub fn scrub(&mut self, repair: bool) -> Outcome<(u64, u64, u64)> {
+        self.do_command(Command::Scrub { repair })?;
+        self.run_until("the end of the scrub", |rig| rig.look(|array| array.tasks().is_empty()))?;
+        let report = self.look(|array| array.last_scrub()).ok_or("the scrub left no report")?;
+        Ok((report.mismatches, report.repaired, report.errors))
+    }
+
+    /// A scrub that must find nothing.
+    ///
+    /// # Errors
+    /// That it found something.
+    pub fn scrub_clean(&mut self) -> Outcome {
+        match self.scrub(false)? {
+            (0, _, 0) => Ok(()),
+            found => Err(format!("a scrub of a quiet array found (mismatches, repaired, errors) {found:?}")),
+        }
+    }
+
+    /// Reads the whole volume and compares; every block holds from now on what was found.
+    ///
+    /// # Errors
+    /// A block with wrong content.
+    pub fn verify(&mut self) -> Outcome {
+        self.quiesce()?;
+        let step = VERIFY_BYTES / self.block_bytes();
+        let mut block = 0;
+        while block < self.blocks() {
+            let end = (block + step).min(self.blocks());
+            self.submit(Operation::Read, block..end, false);
+            block = end;
+            if self.under_way() >= 4 {
+                self.run_until("a read", |rig| rig.under_way() < 4)?;
+            }
+        }
+        self.quiesce()
+    }
+
+    /// Compares data and parity as they lie on the drives, by arithmetic of our own. Every member
+    /// is active and nothing is under way.
+    ///
+    /// # Errors
+    /// The first row that does not hold.
+    pub fn check_parity(&mut self) -> Outcome {
+        let states = self.look(|array| {
+            let regions = array.geometry().regions() as u32;
+            (0..regions).map(|region| array.region_is_written(region)).collect::<Vec<bool>>()
+        });
+        let offset = self.look(|array| array.superblock().areas.data.offset);
+        let drives: Vec<usize> = self.places.iter().map(|place| place.expect("every place has its drive")).collect();
+        parity::check(&self.world.borrow(), &self.geometry, &drives, offset, &states)
+    }
+
+    /// Nothing is under way: all memory is back, nobody holds anything.
+    ///
+    /// # Errors
+    /// What is still held.
+    pub fn check_rest(&mut self) -> Outcome {
+        self.quiesce()?;
+        self.run_until("rest", |rig| !rig.look(|array| array.busy()))?;
+        let (free, total) = (self.pool.bytes_free(), self.pool.bytes_total());
+        if free != total {
+            return Err(format!("at rest {} bytes of the pool are in use", total - free));
+        }
+        let leaked = self.look(|array| array.held_at_rest());
+        if let Some(what) = leaked {
+            return Err(format!("at rest the engine still holds {what}"));
+        }
+        Ok(())
+    }
+
+    /// Stops cleanly and closes the drives.
+    ///
+    /// # Errors
+    /// That the stop failed.
+    pub fn stop(&mut self) -> Outcome {
+        self.do_command(Command::Stop)?;
+        self.quiesce()?;
+        let (free, total) = (self.pool.bytes_free(), self.pool.bytes_total());
+        if free != total {
+            return Err(format!("after a stop {} bytes of the pool are in use", total - free));
+        }
+        self.message(Message::Forget(self.slot, Box::new(|| {})));
+        match self.world.borrow().under_way() {
+            0 => Ok(()),
+            under_way => Err(format!("after a stop {under_way} operations are under way")),
+        }
+    }
+
+    /// The program is gone at this moment; with `power`, so are the drives' caches.
+    pub fn crash(&mut self, power: bool) {
+        self.world.borrow_mut().crash(power);
+        self.core = Core::new(SimPort::new(self.world.clone()), self.pool.clone());
+        self.answers.lock().expect("one thread").clear();
+        self.replies.lock().expect("one thread").clear();
+        self.asked.clear();
+        self.model.crashed(power);
+    }
+
+    /// State for a report.
+    pub fn describe(&mut self) -> String {
+        let array = self.look(|array| {
+            let members: Vec<String> = array
+                .members()
+                .iter()
+                .map(|m| format!("{}({})", m.state.name(), m.in_flight))
+                .collect();
+            format!(
+                "members {}, tasks {:?}, regions {:?}, {:?}, busy {}",
+                members.join(" "),
+                array.tasks(),
+                array.region_counts(),
+                array.counters(),
+                array.busy()
+            )
+        });
+        format!("{} requests under way {:?}; {array}; {}", self.asked.len(), self.asked.values().take(5).collect::<Vec<_>>(), self.world.borrow().describe())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // Operations under way hold memory of requests: they go first.
+        self.world.borrow_mut().crash(false);
+    }
+}

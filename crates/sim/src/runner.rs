@@ -1,0 +1,1 @@
+//! Runs seeds and says which failed and how to run them again.
