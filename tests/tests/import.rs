@@ -99,7 +99,7 @@ fn as_many_may_be_missing_as_parity_replaces() {
 }
 
 #[test]
-fn too_few_members_are_refused_with_those_missing_by_serial_and_path() {
+fn too_few_members_are_refused_with_those_missing_by_serial() {
     let (daemon, members) = foreign_array();
     let given = &members[1..3];
     let serials: Vec<String> = [0, 3, 4]
@@ -110,11 +110,37 @@ fn too_few_members_are_refused_with_those_missing_by_serial_and_path() {
         for serial in &serials {
             reply.says(&[serial]);
         }
-        for path in [&members[0], &members[3], &members[4]] {
-            reply.says(&[path]);
-        }
         daemon.refused(import(&["data", "--force"], given), &[]);
     });
+}
+
+/// A host that has seen the array knows where its members were, too.
+#[test]
+fn members_missing_at_a_start_are_named_by_serial_and_path() {
+    let mut daemon = Daemon::start();
+    let members = daemon.drives("d", 5, DRIVE_BYTES);
+    daemon.create("data", &["6"], &members);
+    daemon.stop();
+    let lost = [0, 3, 4];
+    let serials: Vec<String> = lost.map(|index| serial(&daemon, &members[index])).into();
+    for index in lost {
+        std::fs::rename(&members[index], format!("{}.away", members[index])).unwrap();
+    }
+    daemon.start_again();
+    daemon.wait_for_state("data", "offline");
+    let reply = daemon.refused(["array", "start", "data"], &["missing"]);
+    let show = daemon.show("data");
+    let reason = show["reason"].as_str().unwrap();
+    for (index, serial) in lost.into_iter().zip(&serials) {
+        reply.says(&[serial, &members[index]]);
+        assert!(reason.contains(serial), "{reason}");
+    }
+    // Back in their places, they are found again.
+    for index in lost {
+        std::fs::rename(format!("{}.away", members[index]), &members[index]).unwrap();
+    }
+    daemon.ok(["array", "start", "data"]);
+    assert_eq!(daemon.show("data")["state"], "healthy");
 }
 
 fn serial(daemon: &Daemon, drive: &str) -> String {
@@ -143,10 +169,9 @@ fn a_read_only_import_changes_nothing_on_any_drive() {
     });
 }
 
-/// Dirty and as degraded as it may be: parity cannot be made true again, so whoever starts it
-/// must say so.
+/// Dirty and degraded: parity cannot be made true again, so whoever starts it must say so.
 #[test]
-fn a_dirty_and_too_degraded_array_is_read_only_and_only_when_asked() {
+fn a_dirty_and_degraded_array_starts_only_when_asked() {
     let mut daemon = Daemon::start();
     let members = daemon.drives("d", 5, DRIVE_BYTES);
     daemon.create("data", &["6"], &members);
@@ -154,16 +179,35 @@ fn a_dirty_and_too_degraded_array_is_read_only_and_only_when_asked() {
     daemon.ok(["array", "fail", "data", "1"]);
     write_pattern(&daemon, 1);
     daemon.kill();
-    daemon.move_to_new_host();
-    let left = &members[2..];
+    daemon.start_again();
+    daemon.wait_for_state("data", "offline");
     unchanged(&members, || {
-        daemon.refused(import(&["data"], left), &["--read-only"]);
-    });
-    unchanged(&members, || {
-        daemon.ok(import(&["data", "--read-only"], left));
-        check_pattern(&daemon, "data", 1);
+        let words = ["not stopped cleanly", "--read-only", "--force"];
+        daemon.refused(["array", "start", "data"], &words);
+        daemon.ok(["array", "start", "data", "--read-only"]);
+        assert_eq!(daemon.show("data")["read_only"], true);
         daemon.ok(["array", "stop", "data", "--force"]);
     });
+    daemon.ok(["array", "start", "data", "--force"]);
+    daemon.wait_for_exports();
+    let found = address(&daemon).connect().read(0, 4 << 20);
+    assert_eq!(found, pattern(1, 4 << 20), "nothing was in flight");
+}
+
+/// Running elsewhere, as far as its drives know.
+#[test]
+fn an_array_in_use_by_another_host_is_imported_only_when_asked() {
+    let mut daemon = Daemon::start();
+    let members = daemon.drives("d", 5, DRIVE_BYTES);
+    daemon.create("data", &["6"], &members);
+    write_pattern(&daemon, 1);
+    daemon.kill();
+    daemon.move_to_new_host();
+    unchanged(&members, || {
+        daemon.refused(import(&["data"], &members), &["in use", "--force"]);
+    });
+    daemon.ok(import(&["data", "--force"], &members));
+    check_pattern(&daemon, "data", 1);
 }
 
 /// A member that was out while the others wrote on must not be believed.

@@ -417,7 +417,11 @@ impl Array {
 
     fn band_of(&self, stripe: StripeIndex, row_byte: u32) -> BandKey {
         let bands = self.geometry.bands();
-        let band = if bands == 1 { 0 } else { u64::from(row_byte) / self.geometry.band_bytes() };
+        let band = if bands == 1 {
+            0
+        } else {
+            u64::from(row_byte) / self.geometry.band_bytes()
+        };
         BandKey(stripe.0 * bands + band)
     }
 

@@ -536,9 +536,7 @@ impl Geometry {
 
     /// Volume offset of a byte of a data strip: inverse of [`Geometry::piece`].
     pub fn volume_offset(&self, stripe: StripeIndex, strip: usize, start: u32) -> u64 {
-        stripe.0 * self.stripe_data_bytes
-            + ((strip as u64) << self.strip_shift)
-            + u64::from(start)
+        stripe.0 * self.stripe_data_bytes + ((strip as u64) << self.strip_shift) + u64::from(start)
     }
 
     /// Regions of the array.

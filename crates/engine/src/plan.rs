@@ -192,7 +192,11 @@ impl Strips {
 
 /// The lowest `bits` bits.
 pub fn mask(bits: usize) -> u64 {
-    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
+    if bits >= 64 {
+        u64::MAX
+    } else {
+        (1 << bits) - 1
+    }
 }
 
 /// Strips of a mask, ascending.
@@ -378,7 +382,12 @@ fn plan_span(
     }
     let zeroes = way == Way::FullStripe && all_zeroes(fragments, start, end);
     for strip in strips_of(parities) {
-        plan.write_rows(strip, start, end, if zeroes { From::Zeroes } else { From::Slot });
+        plan.write_rows(
+            strip,
+            start,
+            end,
+            if zeroes { From::Zeroes } else { From::Slot },
+        );
     }
     if !zeroes {
         plan.spans.push(Span {
@@ -426,7 +435,11 @@ pub fn plan_read(
             });
         } else {
             // Copies are alike: any decoded slot of a mirror holds what its data strip holds.
-            let slot = if strips.data == 1 { wanted.trailing_zeros() as u8 } else { fragment.strip };
+            let slot = if strips.data == 1 {
+                wanted.trailing_zeros() as u8
+            } else {
+                fragment.strip
+            };
             plan.copies.push((index as u16, slot));
         }
     }

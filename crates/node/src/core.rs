@@ -39,11 +39,22 @@ pub enum Message {
     /// A command for an array.
     Command(usize, Command, Reply),
     /// Open a drive for an empty place of an array; then the command is given.
-    Attach(usize, MemberIndex, DriveSpec, Command, Box<dyn FnOnce(AttachResult) + Send>),
+    Attach(
+        usize,
+        MemberIndex,
+        DriveSpec,
+        Command,
+        Box<dyn FnOnce(AttachResult) + Send>,
+    ),
     /// Look at an array.
     Look(usize, Look),
     /// Inject faults into a member's drive; answers whether it was opened as `faulty:`.
-    Faults(usize, MemberIndex, Option<FaultPlan>, Box<dyn FnOnce(bool) + Send>),
+    Faults(
+        usize,
+        MemberIndex,
+        Option<FaultPlan>,
+        Box<dyn FnOnce(bool) + Send>,
+    ),
     /// Close a stopped array's drives and forget it.
     Forget(usize, Box<dyn FnOnce() + Send>),
     /// End the loop.
@@ -73,12 +84,18 @@ pub struct Mailbox {
 impl Mailbox {
     /// A mailbox of the port behind `waker`.
     pub fn new(waker: Waker) -> Mailbox {
-        Mailbox { queue: Mutex::default(), waker }
+        Mailbox {
+            queue: Mutex::default(),
+            waker,
+        }
     }
 
     /// Sends a message.
     pub fn send(&self, message: Message) {
-        self.queue.lock().expect("no panic while held").push(message);
+        self.queue
+            .lock()
+            .expect("no panic while held")
+            .push(message);
         self.waker.wake();
     }
 
@@ -154,7 +171,11 @@ impl<P: Port> Core<P> {
 
     /// When the next tick is due.
     pub fn next_tick_ns(&self) -> Option<u64> {
-        self.arrays.iter().flatten().filter_map(|a| a.engine.next_tick_ns()).min()
+        self.arrays
+            .iter()
+            .flatten()
+            .filter_map(|a| a.engine.next_tick_ns())
+            .min()
     }
 
     fn take_messages(&mut self, now: u64) -> bool {
@@ -180,11 +201,17 @@ impl<P: Port> Core<P> {
                 Some(Some(array)) => array.command(command, reply, &mut self.port),
                 _ => reply(Err(CommandError::stopped())),
             },
-            Message::Attach(slot, member, spec, command, reply) => self.attach(slot, member, &spec, command, reply),
+            Message::Attach(slot, member, spec, command, reply) => {
+                self.attach(slot, member, &spec, command, reply)
+            }
             Message::Look(slot, look) => self.look(slot, look),
             Message::Faults(slot, member, plan, reply) => {
                 let drive = match self.arrays.get(slot) {
-                    Some(Some(array)) => array.drives.get(member.at()).and_then(Option::as_ref).map(|d| d.0),
+                    Some(Some(array)) => array
+                        .drives
+                        .get(member.at())
+                        .and_then(Option::as_ref)
+                        .map(|d| d.0),
                     _ => None,
                 };
                 reply(drive.is_some_and(|drive| self.port.set_faults(drive, plan)));
@@ -200,7 +227,12 @@ impl<P: Port> Core<P> {
         }
     }
 
-    fn add(&mut self, mut start: Start, specs: Vec<Option<DriveSpec>>, now: u64) -> Result<usize, OpenError> {
+    fn add(
+        &mut self,
+        mut start: Start,
+        specs: Vec<Option<DriveSpec>>,
+        now: u64,
+    ) -> Result<usize, OpenError> {
         let slot = match self.arrays.iter().position(Option::is_none) {
             Some(free) => free,
             None if self.arrays.len() < ARRAYS_MAX => {
@@ -217,7 +249,8 @@ impl<P: Port> Core<P> {
         let drives = self.open_all(&specs, start.read_only)?;
         start.now_ns = now;
         let mut actions: Vec<Action> = Vec::new();
-        let code = strake_engine::array::code_of(&start.superblock).expect("the superblock's shape was checked");
+        let code = strake_engine::array::code_of(&start.superblock)
+            .expect("the superblock's shape was checked");
         let engine = Array::start(start, code, &mut actions);
         let mut served = Served::new(slot as u8, engine, self.pool.clone(), drives, actions);
         served.begin(&mut self.port);
@@ -225,10 +258,17 @@ impl<P: Port> Core<P> {
         Ok(slot)
     }
 
-    fn open_all(&mut self, specs: &[Option<DriveSpec>], read_only: bool) -> Result<Vec<Option<(DriveId, DriveInfo)>>, OpenError> {
+    fn open_all(
+        &mut self,
+        specs: &[Option<DriveSpec>],
+        read_only: bool,
+    ) -> Result<Vec<Option<(DriveId, DriveInfo)>>, OpenError> {
         let mut drives: Vec<Option<(DriveId, DriveInfo)>> = Vec::new();
         for spec in specs {
-            let opened = spec.as_ref().map(|spec| self.port.open(spec, read_only)).transpose();
+            let opened = spec
+                .as_ref()
+                .map(|spec| self.port.open(spec, read_only))
+                .transpose();
             match opened {
                 Ok(drive) => drives.push(drive),
                 Err(error) => {
@@ -250,7 +290,9 @@ impl<P: Port> Core<P> {
         command: Command,
         reply: Box<dyn FnOnce(AttachResult) + Send>,
     ) {
-        let Some(Some(array)) = self.arrays.get_mut(slot) else { return reply(AttachResult::Gone) };
+        let Some(Some(array)) = self.arrays.get_mut(slot) else {
+            return reply(AttachResult::Gone);
+        };
         match array.drives.get(member.at()) {
             Some(None) => {}
             Some(Some(_)) => return reply(AttachResult::NotYet),
@@ -274,9 +316,15 @@ impl<P: Port> Core<P> {
 
     fn look(&self, slot: usize, look: Look) {
         let array = self.arrays.get(slot).and_then(Option::as_ref);
-        look(array.map(|array| View {
-            engine: &array.engine,
-            drives: array.drives.iter().map(|d| d.as_ref().map(|(_, info)| info)).collect(),
+        look(array.map(|array| {
+            View {
+                engine: &array.engine,
+                drives: array
+                    .drives
+                    .iter()
+                    .map(|d| d.as_ref().map(|(_, info)| info))
+                    .collect(),
+            }
         }));
     }
 }

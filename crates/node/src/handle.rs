@@ -283,7 +283,11 @@ impl Node {
     /// When the kernel refuses an io_uring or the memory.
     pub fn start(config: NodeConfig) -> Result<Node, NodeError> {
         let available = std::thread::available_parallelism().map_or(1, usize::from);
-        let count = if config.cores == 0 { available.min(4) } else { config.cores };
+        let count = if config.cores == 0 {
+            available.min(4)
+        } else {
+            config.cores
+        };
         let memory = (config.memory_bytes / count).max(8 << 20);
         let mut cores = Vec::new();
         for index in 0..count {
@@ -329,7 +333,11 @@ impl Node {
     }
 
     fn serve(&self, import: Import) -> Result<Array, NodeError> {
-        let Import { start, specs, warnings } = import;
+        let Import {
+            start,
+            specs,
+            warnings,
+        } = import;
         let superblock = &start.superblock;
         let info = BlockInfo {
             name: superblock.name.clone(),
@@ -343,7 +351,9 @@ impl Node {
         let uuid = superblock.array_uuid;
         let core = self.next_core.fetch_add(1, Ordering::Relaxed) % self.cores.len();
         let mailbox = self.cores[core].mailbox.clone();
-        let added = ask(&mailbox, |reply| Message::Add(Box::new(start), specs, reply))?;
+        let added = ask(&mailbox, |reply| {
+            Message::Add(Box::new(start), specs, reply)
+        })?;
         let slot = added.map_err(NodeError::drive)?;
         Ok(Array(Arc::new(ArrayInner {
             mailbox,
@@ -381,7 +391,10 @@ impl Drop for Node {
 
 fn start_core(index: usize, memory: usize) -> Result<CoreHandle, NodeError> {
     let failed = |error: &dyn std::fmt::Display| {
-        NodeError::new(ErrorKind::Drive, format!("cannot start reactor {index}: {error}"))
+        NodeError::new(
+            ErrorKind::Drive,
+            format!("cannot start reactor {index}: {error}"),
+        )
     };
     let (ready, started) = mpsc::channel();
     let thread = std::thread::Builder::new()
@@ -410,7 +423,10 @@ fn start_core(index: usize, memory: usize) -> Result<CoreHandle, NodeError> {
         })
         .map_err(|error| failed(&error))?;
     match started.recv() {
-        Ok(Ok(mailbox)) => Ok(CoreHandle { mailbox, thread: Some(thread) }),
+        Ok(Ok(mailbox)) => Ok(CoreHandle {
+            mailbox,
+            thread: Some(thread),
+        }),
         Ok(Err(error)) => Err(failed(&error)),
         Err(error) => Err(failed(&error)),
     }
@@ -434,7 +450,10 @@ impl Array {
         self.0.uuid
     }
 
-    fn ask<T: Send + 'static>(&self, message: impl FnOnce(Box<dyn FnOnce(T) + Send>) -> Message) -> Result<T, NodeError> {
+    fn ask<T: Send + 'static>(
+        &self,
+        message: impl FnOnce(Box<dyn FnOnce(T) + Send>) -> Message,
+    ) -> Result<T, NodeError> {
         if self.0.stopped.load(Ordering::Acquire) {
             return Err(NodeError::stopped());
         }
@@ -447,7 +466,10 @@ impl Array {
     /// [`ErrorKind::Stopped`].
     pub fn status(&self) -> Result<ArrayStatus, NodeError> {
         let status = self.ask(|reply| {
-            Message::Look(self.0.slot, Box::new(move |view| reply(view.map(|view| status::status(&view)))))
+            Message::Look(
+                self.0.slot,
+                Box::new(move |view| reply(view.map(|view| status::status(&view)))),
+            )
         })?;
         let mut status = status.ok_or_else(NodeError::stopped)?;
         status.warnings.extend(self.0.warnings.iter().cloned());
@@ -464,7 +486,10 @@ impl Array {
     /// # Errors
     /// Refused when the level would not survive it, unless forced.
     pub fn fail_member(&self, member: u16, force: bool) -> Result<(), NodeError> {
-        self.command(Command::Fail { member: MemberIndex(member), force })
+        self.command(Command::Fail {
+            member: MemberIndex(member),
+            force,
+        })
     }
 
     /// Takes a failed, missing (or, where survivable, active) member out of its place.
@@ -472,7 +497,10 @@ impl Array {
     /// # Errors
     /// As [`Array::fail_member`].
     pub fn remove_member(&self, member: u16, force: bool) -> Result<(), NodeError> {
-        self.command(Command::Remove { member: MemberIndex(member), force })
+        self.command(Command::Remove {
+            member: MemberIndex(member),
+            force,
+        })
     }
 
     /// Puts a drive into a place and starts to rebuild it. A member that is still live is dropped
@@ -481,29 +509,46 @@ impl Array {
     /// # Errors
     /// A drive that is in use, too small, holds data (unless forced) or is the same as another
     /// member; a place that does not exist or cannot be given up.
-    pub fn replace_member(&self, member: u16, spec: DriveSpec, force: bool) -> Result<(), NodeError> {
+    pub fn replace_member(
+        &self,
+        member: u16,
+        spec: DriveSpec,
+        force: bool,
+    ) -> Result<(), NodeError> {
         let status = self.status()?;
         let place = status.members.get(usize::from(member)).ok_or_else(|| {
             let last = status.members.len() - 1;
-            NodeError::new(ErrorKind::NotFound, format!("no member {member}: the array has members 0 to {last}"))
+            NodeError::new(
+                ErrorKind::NotFound,
+                format!("no member {member}: the array has members 0 to {last}"),
+            )
         })?;
         if status.read_only {
             return Err(NodeError::new(
                 ErrorKind::Conflict,
-                format!("array {}: was imported read-only; stop it and import it without --read-only first", status.name),
+                format!(
+                    "array {}: was imported read-only; stop it and import it without --read-only first",
+                    status.name
+                ),
             ));
         }
         if status.parity == 0 {
             return Err(NodeError::new(
                 ErrorKind::Refused,
-                format!("array {}: {} keeps no redundancy: a lost member cannot be rebuilt", status.name, status.level),
+                format!(
+                    "array {}: {} keeps no redundancy: a lost member cannot be rebuilt",
+                    status.name, status.level
+                ),
             ));
         }
         let info = drive::describe(&spec).map_err(NodeError::drive)?;
         let superblock = self.superblock()?;
-        superblock.areas.on_drive(info.size_bytes).map_err(|error| {
-            NodeError::new(ErrorKind::Invalid, format!("{}: {error}", info.path))
-        })?;
+        superblock
+            .areas
+            .on_drive(info.size_bytes)
+            .map_err(|error| {
+                NodeError::new(ErrorKind::Invalid, format!("{}: {error}", info.path))
+            })?;
         if info.block_size_bytes > status.block_size_bytes {
             return Err(NodeError::new(
                 ErrorKind::Invalid,
@@ -524,23 +569,43 @@ impl Array {
 
     fn superblock(&self) -> Result<strake_engine::format::Superblock, NodeError> {
         self.ask(|reply| {
-            Message::Look(self.0.slot, Box::new(move |view| reply(view.map(|view| view.engine.superblock().clone()))))
+            Message::Look(
+                self.0.slot,
+                Box::new(move |view| reply(view.map(|view| view.engine.superblock().clone()))),
+            )
         })?
         .ok_or_else(NodeError::stopped)
     }
 
     /// Writes what the engine does not: erased superblocks, an empty store and log.
-    fn prepare_drive(&self, spec: &DriveSpec, superblock: &strake_engine::format::Superblock, uuid: Uuid) -> Result<(), NodeError> {
+    fn prepare_drive(
+        &self,
+        spec: &DriveSpec,
+        superblock: &strake_engine::format::Superblock,
+        uuid: Uuid,
+    ) -> Result<(), NodeError> {
         let open = drive::blocking(spec, false).map_err(NodeError::drive)?;
         let written = probe::erase(&open)
             .and_then(|()| make::write_store_and_log(superblock, uuid, &open))
             .and_then(|()| open.flush());
         written.map_err(|error| {
-            NodeError::new(ErrorKind::Drive, format!("{}: cannot write metadata: {error}; use another drive", open.info().path))
+            NodeError::new(
+                ErrorKind::Drive,
+                format!(
+                    "{}: cannot write metadata: {error}; use another drive",
+                    open.info().path
+                ),
+            )
         })
     }
 
-    fn attach(&self, member: u16, spec: &DriveSpec, uuid: Uuid, info: &drive::DriveInfo) -> Result<(), NodeError> {
+    fn attach(
+        &self,
+        member: u16,
+        spec: &DriveSpec,
+        uuid: Uuid,
+        info: &drive::DriveInfo,
+    ) -> Result<(), NodeError> {
         for _ in 0..DETACH_TRIES {
             let command = Command::Replace {
                 member: MemberIndex(member),
@@ -549,19 +614,30 @@ impl Array {
                 size_bytes: info.size_bytes,
             };
             let result = self.ask(|reply| {
-                Message::Attach(self.0.slot, MemberIndex(member), spec.clone(), command, reply)
+                Message::Attach(
+                    self.0.slot,
+                    MemberIndex(member),
+                    spec.clone(),
+                    command,
+                    reply,
+                )
             })?;
             match result {
                 AttachResult::Done => return Ok(()),
                 AttachResult::NotYet => std::thread::sleep(DETACH_PAUSE),
                 AttachResult::Open(error) => return Err(NodeError::drive(error)),
-                AttachResult::Refused(error) => return Err(NodeError::command(&self.0.info.name, error)),
+                AttachResult::Refused(error) => {
+                    return Err(NodeError::command(&self.0.info.name, error));
+                }
                 AttachResult::Gone => return Err(NodeError::stopped()),
             }
         }
         Err(NodeError::new(
             ErrorKind::Drive,
-            format!("array {}: the old drive of member {member} still has I/O that does not end; try again", self.0.info.name),
+            format!(
+                "array {}: the old drive of member {member} still has I/O that does not end; try again",
+                self.0.info.name
+            ),
         ))
     }
 
@@ -600,13 +676,16 @@ impl Array {
     /// # Errors
     /// The drive was not opened as `faulty:`.
     pub fn inject(&self, member: u16, fault: Option<FaultPlan>) -> Result<(), NodeError> {
-        let done = self.ask(|reply| Message::Faults(self.0.slot, MemberIndex(member), fault, reply))?;
+        let done =
+            self.ask(|reply| Message::Faults(self.0.slot, MemberIndex(member), fault, reply))?;
         if done {
             return Ok(());
         }
         Err(NodeError::new(
             ErrorKind::Refused,
-            format!("member {member}: faults can only be injected into a live drive that was given as faulty:PATH"),
+            format!(
+                "member {member}: faults can only be injected into a live drive that was given as faulty:PATH"
+            ),
         ))
     }
 
@@ -616,10 +695,15 @@ impl Array {
     /// Stopped already; or metadata could not be written (it is stopped all the same).
     pub fn stop(&self) -> Result<(), NodeError> {
         let result = self.command(Command::Stop);
-        if result.as_ref().is_err_and(|error| error.kind == ErrorKind::Stopped) {
+        if result
+            .as_ref()
+            .is_err_and(|error| error.kind == ErrorKind::Stopped)
+        {
             return result;
         }
-        self.ask(|reply: Box<dyn FnOnce(()) + Send>| Message::Forget(self.0.slot, Box::new(move || reply(()))))?;
+        self.ask(|reply: Box<dyn FnOnce(()) + Send>| {
+            Message::Forget(self.0.slot, Box::new(move || reply(())))
+        })?;
         self.0.stopped.store(true, Ordering::Release);
         result
     }
@@ -631,7 +715,13 @@ impl Array {
     pub fn destroy(&self) -> Result<(), NodeError> {
         let drives = self.ask(|reply| {
             let look = move |view: Option<crate::core::View<'_>>| {
-                reply(view.map(|view| view.drives.iter().flatten().map(|info| info.spec.clone()).collect::<Vec<_>>()));
+                reply(view.map(|view| {
+                    view.drives
+                        .iter()
+                        .flatten()
+                        .map(|info| info.spec.clone())
+                        .collect::<Vec<_>>()
+                }));
             };
             Message::Look(self.0.slot, Box::new(look))
         })?;
@@ -641,7 +731,9 @@ impl Array {
         for spec in drives {
             let erased = drive::blocking(&spec, false)
                 .map_err(|error| error.to_string())
-                .and_then(|open| probe::erase(&open).map_err(|error| format!("{}: {error}", spec.0)));
+                .and_then(|open| {
+                    probe::erase(&open).map_err(|error| format!("{}: {error}", spec.0))
+                });
             failed.extend(erased.err());
         }
         if failed.is_empty() {

@@ -21,9 +21,15 @@ pub(crate) struct Import {
 }
 
 /// Looks at all drives and decides whether and how the array starts. Changes nothing.
-pub(crate) fn import(request: &ImportArray, this_host: Uuid, memory_bytes: usize) -> Result<Import, NodeError> {
+pub(crate) fn import(
+    request: &ImportArray,
+    this_host: Uuid,
+    memory_bytes: usize,
+) -> Result<Import, NodeError> {
     if let Some(name) = &request.new_name {
-        check_name(name).map_err(|why| NodeError::new(ErrorKind::Invalid, format!("array name {name:?}: {why}")))?;
+        check_name(name).map_err(|why| {
+            NodeError::new(ErrorKind::Invalid, format!("array name {name:?}: {why}"))
+        })?;
     }
     let (found, drives, mut warnings) = look_at(&request.drives);
     let options = AssembleOptions {
@@ -73,7 +79,10 @@ fn look_at(specs: &[DriveSpec]) -> (Vec<Found>, Looked, Vec<String>) {
 }
 
 fn spec_of(drives: &Looked, index: usize) -> &DriveSpec {
-    let (_, spec, _) = drives.iter().find(|(at, _, _)| *at == index).expect("assembled from these drives");
+    let (_, spec, _) = drives
+        .iter()
+        .find(|(at, _, _)| *at == index)
+        .expect("assembled from these drives");
     spec
 }
 
@@ -96,11 +105,18 @@ fn warn(assembly: &Assembly, found: &[Found], warnings: &mut Vec<String>) {
     }
     for (place, drives) in &assembly.clones {
         let list: Vec<String> = drives.iter().map(|&d| label(found, d)).collect();
-        warnings.push(format!("member {place} is on several drives (clones, none used): {}", list.join(", ")));
+        warnings.push(format!(
+            "member {place} is on several drives (clones, none used): {}",
+            list.join(", ")
+        ));
     }
     for bad in &assembly.bad_copies {
         let copy = ["A", "B"][bad.copy];
-        warnings.push(format!("{}: superblock copy {copy} is written again: {}", label(found, bad.drive), bad.why));
+        warnings.push(format!(
+            "{}: superblock copy {copy} is written again: {}",
+            label(found, bad.drive),
+            bad.why
+        ));
     }
 }
 
@@ -110,7 +126,13 @@ pub(crate) fn missing_text(assembly: &Assembly) -> String {
         .missing
         .iter()
         .map(|m| {
-            format!("member {} (serial {}, {} bytes, {})", m.place, m.serial, m.size_bytes, m.recorded.name())
+            format!(
+                "member {} (serial {}, {} bytes, {})",
+                m.place,
+                m.serial,
+                m.size_bytes,
+                m.recorded.name()
+            )
         })
         .collect();
     list.join("; ")
@@ -125,9 +147,18 @@ fn judge(request: &ImportArray, assembly: &Assembly, found: &[Found]) -> Result<
             .stale
             .iter()
             .map(|s| format!("{}: {}", label(found, s.drive), s.why))
-            .chain(assembly.diverged.iter().map(|&d| format!("{}: ran apart", label(found, d))))
+            .chain(
+                assembly
+                    .diverged
+                    .iter()
+                    .map(|&d| format!("{}: ran apart", label(found, d))),
+            )
             .collect();
-        let unused = if unused.is_empty() { String::new() } else { format!("; not usable: {}", unused.join("; ")) };
+        let unused = if unused.is_empty() {
+            String::new()
+        } else {
+            format!("; not usable: {}", unused.join("; "))
+        };
         return refuse(format!(
             "array {name}: too few members: missing {}{unused}; find these drives, or import with --read-only to read what is left",
             missing_text(assembly)
@@ -153,7 +184,9 @@ fn judge(request: &ImportArray, assembly: &Assembly, found: &[Found]) -> Result<
         && !request.force
         && !request.read_only
     {
-        return refuse(format!("array {name}: {why}; find those drives, or add --force to go on without them"));
+        return refuse(format!(
+            "array {name}: {why}; find those drives, or add --force to go on without them"
+        ));
     }
     if assembly.truth.read_only_only && !request.read_only {
         return refuse(format!(
@@ -164,7 +197,11 @@ fn judge(request: &ImportArray, assembly: &Assembly, found: &[Found]) -> Result<
 }
 
 /// The region map of all current members, and what a crash made of it.
-fn load_map(assembly: &Assembly, drives: &Looked, request: &ImportArray) -> Result<RegionMap, NodeError> {
+fn load_map(
+    assembly: &Assembly,
+    drives: &Looked,
+    request: &ImportArray,
+) -> Result<RegionMap, NodeError> {
     let truth = &assembly.truth;
     let mut joined: Option<LoadedMap> = None;
     for (place, drive) in assembly.members.iter().enumerate() {
@@ -176,7 +213,10 @@ fn load_map(assembly: &Assembly, drives: &Looked, request: &ImportArray) -> Resu
         }
     }
     let Some(joined) = joined else {
-        return Err(NodeError::new(ErrorKind::Refused, format!("array {}: no member is usable", truth.name)));
+        return Err(NodeError::new(
+            ErrorKind::Refused,
+            format!("array {}: no member is usable", truth.name),
+        ));
     };
     let mut map = joined.into_map();
     if truth.state == RunState::InUse && truth.parity > 0 {
@@ -186,8 +226,13 @@ fn load_map(assembly: &Assembly, drives: &Looked, request: &ImportArray) -> Resu
 }
 
 /// Dirty regions of an array that was not stopped need a resync, which needs every data strip.
-fn after_crash(map: &mut RegionMap, assembly: &Assembly, request: &ImportArray) -> Result<(), NodeError> {
-    let doubtful = |entry: &RegionEntry| matches!(entry.state(), RegionState::Dirty | RegionState::NeedsSync);
+fn after_crash(
+    map: &mut RegionMap,
+    assembly: &Assembly,
+    request: &ImportArray,
+) -> Result<(), NodeError> {
+    let doubtful =
+        |entry: &RegionEntry| matches!(entry.state(), RegionState::Dirty | RegionState::NeedsSync);
     let dirty = map.entries.iter().filter(|entry| doubtful(entry)).count();
     if dirty > 0 && assembly.degraded && !request.read_only {
         if !request.force {
@@ -215,7 +260,11 @@ fn after_crash(map: &mut RegionMap, assembly: &Assembly, request: &ImportArray) 
     Ok(())
 }
 
-fn load_member_map(truth: &Superblock, place: usize, spec: &DriveSpec) -> Result<LoadedMap, NodeError> {
+fn load_member_map(
+    truth: &Superblock,
+    place: usize,
+    spec: &DriveSpec,
+) -> Result<LoadedMap, NodeError> {
     let open = drive::blocking(spec, true).map_err(NodeError::drive)?;
     let map = MapPlace {
         array_uuid: truth.array_uuid,
@@ -235,7 +284,11 @@ fn load_member_map(truth: &Superblock, place: usize, spec: &DriveSpec) -> Result
         }
         bytes
     });
-    Ok(region_map::load(&map, truth.regions(), [&copies[0], &copies[1]]))
+    Ok(region_map::load(
+        &map,
+        truth.regions(),
+        [&copies[0], &copies[1]],
+    ))
 }
 
 /// The superblock of this start: epoch raised, owner set, who is missing recorded.

@@ -1,13 +1,14 @@
 //! Making arrays: every check first, then metadata, superblocks last.
 
 use strake_codec::CODE_ID;
+use strake_engine::array::Start;
 use strake_engine::format::areas::{AreaRequest, Areas};
 use strake_engine::format::log::LogHeader;
-use strake_engine::array::Start;
 use strake_engine::format::region_map::{MapPlace, RegionEntry, RegionMap, RegionState};
 use strake_engine::format::store;
 use strake_engine::format::superblock::{
-    ChecksumKind, Consistency, Features, LayoutParameters, MemberRecord, MemberState, RunState, Superblock, check_name,
+    ChecksumKind, Consistency, Features, LayoutParameters, MemberRecord, MemberState, RunState,
+    Superblock, check_name,
 };
 use strake_engine::layout::{Geometry, Shape};
 use strake_reactor::drive::{self, BlockingDrive, DriveInfo, DriveKind, DriveSpec};
@@ -20,17 +21,28 @@ use crate::probe;
 /// open. On error nothing has changed on any drive (a drive that failed while it was written gets
 /// its superblocks erased again).
 pub(crate) fn make(request: &CreateArray) -> Result<(Superblock, Vec<DriveSpec>), NodeError> {
-    check_name(&request.name)
-        .map_err(|why| NodeError::new(ErrorKind::Invalid, format!("array name {:?}: {why}", request.name)))?;
+    check_name(&request.name).map_err(|why| {
+        NodeError::new(
+            ErrorKind::Invalid,
+            format!("array name {:?}: {why}", request.name),
+        )
+    })?;
     if request.geometry.members != request.drives.len() {
-        return Err(NodeError::new(ErrorKind::Invalid, "the geometry's members are not the drives given".to_owned()));
+        return Err(NodeError::new(
+            ErrorKind::Invalid,
+            "the geometry's members are not the drives given".to_owned(),
+        ));
     }
     let shape = request
         .geometry
         .shape()
         .map_err(|error| NodeError::new(ErrorKind::Invalid, error.to_string()))?;
     let specs: Vec<DriveSpec> = request.drives.iter().map(labelled).collect();
-    let infos = specs.iter().map(drive::describe).collect::<Result<Vec<_>, _>>().map_err(NodeError::drive)?;
+    let infos = specs
+        .iter()
+        .map(drive::describe)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(NodeError::drive)?;
     refuse_twice(&infos)?;
     for spec in &specs {
         refuse_used(spec, request.force)?;
@@ -49,7 +61,10 @@ pub(crate) fn make(request: &CreateArray) -> Result<(Superblock, Vec<DriveSpec>)
             }
             return Err(NodeError::new(
                 ErrorKind::Drive,
-                format!("{}: cannot write metadata: {error}; no array was made", drive.info().path),
+                format!(
+                    "{}: cannot write metadata: {error}; no array was made",
+                    drive.info().path
+                ),
             ));
         }
     }
@@ -79,7 +94,9 @@ pub fn unrecorded(
         *entry = RegionEntry::new(RegionState::Clean, superblock.generation);
     }
     Ok(Start {
-        present: (0..infos.len()).map(|place| !missing.contains(&place)).collect(),
+        present: (0..infos.len())
+            .map(|place| !missing.contains(&place))
+            .collect(),
         superblock,
         regions,
         read_only: false,
@@ -91,10 +108,15 @@ pub fn unrecorded(
 /// A memory drive without a label would be another one at each opening.
 fn labelled(spec: &DriveSpec) -> DriveSpec {
     let unlabelled = |kind: &DriveKind| {
-        matches!(kind, DriveKind::Memory { label: None, .. } | DriveKind::Null { label: None, .. })
+        matches!(
+            kind,
+            DriveKind::Memory { label: None, .. } | DriveKind::Null { label: None, .. }
+        )
     };
     match spec.parse() {
-        Ok(DriveKind::Faulty(inner)) if unlabelled(&inner) => DriveSpec(format!("{}:{}", spec.0, Uuid::new_v4())),
+        Ok(DriveKind::Faulty(inner)) if unlabelled(&inner) => {
+            DriveSpec(format!("{}:{}", spec.0, Uuid::new_v4()))
+        }
         Ok(kind) if unlabelled(&kind) => DriveSpec(format!("{}:{}", spec.0, Uuid::new_v4())),
         _ => spec.clone(),
     }
@@ -102,10 +124,16 @@ fn labelled(spec: &DriveSpec) -> DriveSpec {
 
 fn refuse_twice(infos: &[DriveInfo]) -> Result<(), NodeError> {
     for (index, info) in infos.iter().enumerate() {
-        if let Some(other) = infos[..index].iter().find(|other| other.identity == info.identity) {
+        if let Some(other) = infos[..index]
+            .iter()
+            .find(|other| other.identity == info.identity)
+        {
             return Err(NodeError::new(
                 ErrorKind::Invalid,
-                format!("{} and {} are the same drive: give each drive once", other.path, info.path),
+                format!(
+                    "{} and {} are the same drive: give each drive once",
+                    other.path, info.path
+                ),
             ));
         }
     }
@@ -134,10 +162,16 @@ pub(crate) fn refuse_used(spec: &DriveSpec, force: bool) -> Result<(), NodeError
             ),
         ));
     }
-    if let Some(damage) = found.copies.iter().find(|copy| *copy != "absent" && *copy != "valid") {
+    if let Some(damage) = found
+        .copies
+        .iter()
+        .find(|copy| *copy != "absent" && *copy != "valid")
+    {
         return Err(NodeError::new(
             ErrorKind::Refused,
-            format!("{path}: holds damaged or newer Strake metadata ({damage}); add --force to overwrite it"),
+            format!(
+                "{path}: holds damaged or newer Strake metadata ({damage}); add --force to overwrite it"
+            ),
         ));
     }
     if let Some(foreign) = &found.foreign {
@@ -149,8 +183,15 @@ pub(crate) fn refuse_used(spec: &DriveSpec, force: bool) -> Result<(), NodeError
     Ok(())
 }
 
-fn plan_superblock(request: &CreateArray, shape: Shape, infos: &[DriveInfo]) -> Result<Superblock, NodeError> {
-    if let Some(drive) = infos.iter().find(|info| info.block_size_bytes > shape.block_size_bytes) {
+fn plan_superblock(
+    request: &CreateArray,
+    shape: Shape,
+    infos: &[DriveInfo],
+) -> Result<Superblock, NodeError> {
+    if let Some(drive) = infos
+        .iter()
+        .find(|info| info.block_size_bytes > shape.block_size_bytes)
+    {
         return Err(NodeError::new(
             ErrorKind::Invalid,
             format!(
@@ -159,7 +200,10 @@ fn plan_superblock(request: &CreateArray, shape: Shape, infos: &[DriveInfo]) -> 
             ),
         ));
     }
-    let smallest = infos.iter().min_by_key(|info| info.size_bytes).expect("the shape has members");
+    let smallest = infos
+        .iter()
+        .min_by_key(|info| info.size_bytes)
+        .expect("the shape has members");
     let plan = Areas::plan(
         smallest.size_bytes,
         &AreaRequest {
@@ -174,7 +218,14 @@ fn plan_superblock(request: &CreateArray, shape: Shape, infos: &[DriveInfo]) -> 
     let strips = shape.strips();
     let members = infos.iter().enumerate().map(|(place, info)| {
         let (group, index) = ((place / strips) as u16, (place % strips) as u16);
-        MemberRecord::new(Uuid::new_v4(), &info.serial, info.size_bytes, group, index, MemberState::Active)
+        MemberRecord::new(
+            Uuid::new_v4(),
+            &info.serial,
+            info.size_bytes,
+            group,
+            index,
+            MemberState::Active,
+        )
     });
     Ok(Superblock {
         features: Features::default(),
@@ -196,7 +247,11 @@ fn plan_superblock(request: &CreateArray, shape: Shape, infos: &[DriveInfo]) -> 
         block_size_bytes: shape.block_size_bytes,
         code_id: CODE_ID,
         layout: LayoutParameters::of(shape.level),
-        consistency: if shape.parity > 0 { Consistency::Resync } else { Consistency::None },
+        consistency: if shape.parity > 0 {
+            Consistency::Resync
+        } else {
+            Consistency::None
+        },
         checksums: ChecksumKind::None,
         rebuild_priority: 50,
         members: members.collect(),
@@ -216,7 +271,11 @@ pub(crate) fn now_unix() -> u64 {
 }
 
 /// Everything of one member; the superblocks last, so that a half-made member is none.
-fn write_metadata(superblock: &Superblock, place: usize, drive: &BlockingDrive) -> std::io::Result<()> {
+fn write_metadata(
+    superblock: &Superblock,
+    place: usize,
+    drive: &BlockingDrive,
+) -> std::io::Result<()> {
     let own = superblock
         .for_member(place as u16, drive.info().size_bytes)
         .map_err(|error| std::io::Error::other(error.to_string()))?;
@@ -238,9 +297,18 @@ fn write_metadata(superblock: &Superblock, place: usize, drive: &BlockingDrive) 
 }
 
 /// Empty array store and parity log of one member.
-pub(crate) fn write_store_and_log(superblock: &Superblock, member: Uuid, drive: &BlockingDrive) -> std::io::Result<()> {
+pub(crate) fn write_store_and_log(
+    superblock: &Superblock,
+    member: Uuid,
+    drive: &BlockingDrive,
+) -> std::io::Result<()> {
     let areas = &superblock.areas;
-    let store = store::encode_empty(superblock.array_uuid, member, areas.store.offset, superblock.generation);
+    let store = store::encode_empty(
+        superblock.array_uuid,
+        member,
+        areas.store.offset,
+        superblock.generation,
+    );
     drive.write_at(areas.store.offset, &store)?;
     let log = LogHeader {
         array_uuid: superblock.array_uuid,

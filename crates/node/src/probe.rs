@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use strake_engine::format::areas::{SUPERBLOCK_A_OFFSET, SUPERBLOCK_BYTES, superblock_b_offset};
-use strake_engine::format::{Found, FormatError, Superblock, superblock::RunState};
+use strake_engine::format::{FormatError, Found, Superblock, superblock::RunState};
 use strake_reactor::drive::{self, BlockingDrive, DriveInfo, DriveKind, DriveSpec, OpenError};
 use uuid::Uuid;
 
@@ -82,9 +82,16 @@ pub fn probe(spec: &DriveSpec) -> Result<Probe, OpenError> {
         Err(OpenError::Busy { by, .. }) => (read_copies_shared(spec, &info)?, in_use.or(Some(by))),
         Err(error) => return Err(error),
     };
-    let newest = copies.iter().flatten().max_by_key(|s| (s.generation, s.epoch));
+    let newest = copies
+        .iter()
+        .flatten()
+        .max_by_key(|s| (s.generation, s.epoch));
     let member = newest.map(MemberOf::of);
-    let foreign = if member.is_some() { None } else { foreign_signature(spec) };
+    let foreign = if member.is_some() {
+        None
+    } else {
+        foreign_signature(spec)
+    };
     Ok(Probe {
         member,
         copies: copies.map(|copy| match copy {
@@ -105,7 +112,10 @@ pub(crate) fn read_copies(open: &BlockingDrive) -> [Result<Superblock, FormatErr
 }
 
 /// The same past another process's claim: plain reads of the path.
-fn read_copies_shared(spec: &DriveSpec, info: &DriveInfo) -> Result<[Result<Superblock, FormatError>; 2], OpenError> {
+fn read_copies_shared(
+    spec: &DriveSpec,
+    info: &DriveInfo,
+) -> Result<[Result<Superblock, FormatError>; 2], OpenError> {
     use std::os::unix::fs::FileExt;
     let path = spec_path(spec).ok_or_else(|| OpenError::Busy {
         path: spec.0.clone(),
@@ -116,7 +126,8 @@ fn read_copies_shared(spec: &DriveSpec, info: &DriveInfo) -> Result<[Result<Supe
         action: "open",
         reason: error.to_string(),
     })?;
-    let read = |offset: u64, into: &mut [u8]| file.read_exact_at(into, offset).map_err(|e| e.to_string());
+    let read =
+        |offset: u64, into: &mut [u8]| file.read_exact_at(into, offset).map_err(|e| e.to_string());
     Ok(decode_copies(info.size_bytes, &read))
 }
 
@@ -124,7 +135,10 @@ type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<(), String>;
 
 fn decode_copies(size_bytes: u64, read: ReadAt) -> [Result<Superblock, FormatError>; 2] {
     let place = |offset: Option<u64>| -> Result<Superblock, FormatError> {
-        let offset = offset.ok_or(FormatError::NotStrake { structure: "superblock", offset: 0 })?;
+        let offset = offset.ok_or(FormatError::NotStrake {
+            structure: "superblock",
+            offset: 0,
+        })?;
         let mut bytes = vec![0; SUPERBLOCK_BYTES];
         read(offset, &mut bytes).map_err(|reason| FormatError::Unreadable {
             structure: "superblock",
@@ -166,13 +180,16 @@ pub(crate) fn spec_path(spec: &DriveSpec) -> Option<String> {
 /// What blkid(8) finds: somebody's file system, partition table, RAID or LVM signature.
 pub(crate) fn foreign_signature(spec: &DriveSpec) -> Option<String> {
     let path = spec_path(spec)?;
-    let output = Command::new("blkid").args(["-p", "-o", "export", &path]).output();
+    let output = Command::new("blkid")
+        .args(["-p", "-o", "export", &path])
+        .output();
     let Ok(output) = output else {
         return Some("unknown content (blkid is not installed: package util-linux)".into());
     };
     let text = String::from_utf8_lossy(&output.stdout);
     let value = |key: &str| {
-        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
+        text.lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
     };
     if let Some(kind) = value("TYPE") {
         return Some(format!("{kind} signature"));
@@ -187,18 +204,27 @@ pub(crate) fn foreign_signature(spec: &DriveSpec) -> Option<String> {
 /// Block devices of this host that could be members: whole disks and what stands for disks, but
 /// not what has no medium.
 pub fn candidates() -> Vec<DriveSpec> {
-    let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir("/sys/block") else {
+        return Vec::new();
+    };
     let mut drives: Vec<DriveSpec> = entries
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
-            let size: u64 = std::fs::read_to_string(entry.path().join("size")).ok()?.trim().parse().ok()?;
-            let skip = ["ram", "zram", "sr", "fd", "nbd", "ublkb"].iter().any(|p| name.starts_with(p));
+            let size: u64 = std::fs::read_to_string(entry.path().join("size"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()?;
+            let skip = ["ram", "zram", "sr", "fd", "nbd", "ublkb"]
+                .iter()
+                .any(|p| name.starts_with(p));
             let device = Path::new("/dev").join(name.replace('!', "/"));
             // A loop device over a file of our own FUSE mount would look into an array.
             let ours = std::fs::read_to_string(entry.path().join("loop/backing_file"))
                 .is_ok_and(|file| is_fuse_volume(file.trim()));
-            (size > 0 && !skip && !ours && device.exists()).then(|| DriveSpec(device.display().to_string()))
+            (size > 0 && !skip && !ours && device.exists())
+                .then(|| DriveSpec(device.display().to_string()))
         })
         .collect();
     drives.sort_by(|a, b| a.0.cmp(&b.0));
@@ -207,10 +233,16 @@ pub fn candidates() -> Vec<DriveSpec> {
 
 /// Whether a file lies on a FUSE mount: reading it could wait for ourselves.
 fn is_fuse_volume(file: &str) -> bool {
-    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return false };
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else {
+        return false;
+    };
     mounts.lines().any(|line| {
         let mut words = line.split(' ');
-        let (_, at, kind) = (words.next(), words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let (_, at, kind) = (
+            words.next(),
+            words.next().unwrap_or(""),
+            words.next().unwrap_or(""),
+        );
         kind.starts_with("fuse") && Path::new(file).starts_with(at)
     })
 }
@@ -224,8 +256,15 @@ pub fn clean(spec: &DriveSpec, force: bool) -> Result<(), NodeError> {
     let open = drive::blocking(spec, false).map_err(NodeError::drive)?;
     let info = open.info().clone();
     let copies = read_copies(&open);
-    let member = copies.iter().flatten().max_by_key(|s| s.generation).map(MemberOf::of);
-    if copies.iter().all(|copy| copy.as_ref().is_err_and(FormatError::is_absent)) {
+    let member = copies
+        .iter()
+        .flatten()
+        .max_by_key(|s| s.generation)
+        .map(MemberOf::of);
+    if copies
+        .iter()
+        .all(|copy| copy.as_ref().is_err_and(FormatError::is_absent))
+    {
         return Err(NodeError::new(
             ErrorKind::Conflict,
             format!("{}: holds no Strake metadata: nothing to clean", info.path),
@@ -233,14 +272,21 @@ pub fn clean(spec: &DriveSpec, force: bool) -> Result<(), NodeError> {
     }
     if !force {
         let of = member.map_or("an array (damaged metadata)".to_owned(), |m| {
-            format!("array {} (member {}, {})", m.array_name, m.member, m.array_uuid)
+            format!(
+                "array {} (member {}, {})",
+                m.array_name, m.member, m.array_uuid
+            )
         });
         return Err(NodeError::new(
             ErrorKind::Refused,
-            format!("{}: belongs to {of}; cleaning takes it out of that array for good: add --force", info.path),
+            format!(
+                "{}: belongs to {of}; cleaning takes it out of that array for good: add --force",
+                info.path
+            ),
         ));
     }
-    erase(&open).map_err(|error| NodeError::new(ErrorKind::Drive, format!("{}: {error}", info.path)))
+    erase(&open)
+        .map_err(|error| NodeError::new(ErrorKind::Drive, format!("{}: {error}", info.path)))
 }
 
 /// Zeroes both superblock copies, durably.

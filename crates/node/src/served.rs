@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 
-use strake_engine::array::{Action, Array, CommandError, CommandId, Event, IoError, IoKind, IoMemory, OpId, Token};
+use strake_engine::array::{
+    Action, Array, CommandError, CommandId, Event, IoError, IoKind, IoMemory, OpId, Token,
+};
 use strake_engine::block::{BlockError, BlockRequest, Done, Operation};
 use strake_engine::layout::MemberIndex;
 use strake_engine::plan::{Memory, compute};
@@ -75,11 +77,19 @@ impl Served {
     pub(crate) fn block<P: Port>(&mut self, request: BlockRequest<Buffer>, port: &mut P) {
         let needs_buffer = matches!(request.operation, Operation::Read | Operation::Write);
         let have = request.buffer.as_ref().map_or(0, |b| b.len() as u64);
-        if needs_buffer && have < request.length || request.length > u64::from(u32::MAX) && needs_buffer {
+        // Positions in a request's buffer are 32 bits.
+        let too_long = request.length > u64::from(u32::MAX);
+        if needs_buffer && (have < request.length || too_long) {
             return (request.done)(Err(BlockError::Unaligned), request.buffer);
         }
         let mut out = std::mem::take(&mut self.actions);
-        let id = self.engine.submit(request.operation, request.offset, request.length, request.durable, &mut out);
+        let id = self.engine.submit(
+            request.operation,
+            request.offset,
+            request.length,
+            request.durable,
+            &mut out,
+        );
         let at = id.0 as usize;
         if self.clients.len() <= at {
             self.clients.resize_with(at + 1, || None);
@@ -93,7 +103,12 @@ impl Served {
     }
 
     /// Takes a command.
-    pub(crate) fn command<P: Port>(&mut self, command: strake_engine::array::Command, reply: Reply, port: &mut P) {
+    pub(crate) fn command<P: Port>(
+        &mut self,
+        command: strake_engine::array::Command,
+        reply: Reply,
+        port: &mut P,
+    ) {
         let id = CommandId(self.next_command);
         self.next_command += 1;
         self.replies.insert(id, reply);
@@ -110,11 +125,18 @@ impl Served {
     }
 
     /// An I/O has ended; `token` as given to the port.
-    pub(crate) fn io_done<P: Port>(&mut self, token: u64, result: Result<(), DriveError>, port: &mut P) {
+    pub(crate) fn io_done<P: Port>(
+        &mut self,
+        token: u64,
+        result: Result<(), DriveError>,
+        port: &mut P,
+    ) {
         let token = token & !(0xff << SLOT_SHIFT);
         let token = if token & META == META {
             let index = (token & !META) as u32;
-            let (token, _) = self.metas[index as usize].take().expect("a metadata write is under way");
+            let (token, _) = self.metas[index as usize]
+                .take()
+                .expect("a metadata write is under way");
             self.metas_free.push(index);
             token
         } else {
@@ -165,12 +187,16 @@ impl Served {
             }
             Action::Zero(request, at, length) => {
                 let at = at as usize;
-                let client = self.clients[request.0 as usize].as_mut().expect("the request is under way");
+                let client = self.clients[request.0 as usize]
+                    .as_mut()
+                    .expect("the request is under way");
                 let buffer = client.buffer.as_mut().expect("a read has a buffer");
                 buffer.lend_inbound(at..at + length as usize).zero();
             }
             Action::Complete(request, result) => {
-                let client = self.clients[request.0 as usize].take().expect("the request is under way");
+                let client = self.clients[request.0 as usize]
+                    .take()
+                    .expect("the request is under way");
                 (client.done)(result, client.buffer);
             }
             Action::CommandDone(id, result) => {
@@ -203,10 +229,20 @@ impl Served {
             IoKind::WriteMeta(bytes) => {
                 let (index, from) = self.meta_buffer(io.token, &bytes);
                 token = META | u64::from(index);
-                DriveOp::Write { offset: io.offset, from, durable: true }
+                DriveOp::Write {
+                    offset: io.offset,
+                    from,
+                    durable: true,
+                }
             }
-            IoKind::WriteZeroes => DriveOp::WriteZeroes { offset: io.offset, length: length as u64 },
-            IoKind::Discard => DriveOp::Discard { offset: io.offset, length: length as u64 },
+            IoKind::WriteZeroes => DriveOp::WriteZeroes {
+                offset: io.offset,
+                length: length as u64,
+            },
+            IoKind::Discard => DriveOp::Discard {
+                offset: io.offset,
+                length: length as u64,
+            },
             IoKind::Flush => DriveOp::Flush,
         };
         port.submit(drive, u64::from(self.slot) << SLOT_SHIFT | token, op);
@@ -237,12 +273,22 @@ impl Served {
     fn memory(&mut self, memory: IoMemory) -> (&mut Buffer, usize) {
         match memory {
             IoMemory::Request(request, at) => {
-                let client = self.clients[request.0 as usize].as_mut().expect("the request is under way");
-                (client.buffer.as_mut().expect("reads and writes have a buffer"), at as usize)
+                let client = self.clients[request.0 as usize]
+                    .as_mut()
+                    .expect("the request is under way");
+                (
+                    client
+                        .buffer
+                        .as_mut()
+                        .expect("reads and writes have a buffer"),
+                    at as usize,
+                )
             }
             IoMemory::Slot(op, slot, at) => {
                 self.make_slot(op, slot.into());
-                let buffer = self.slots[op.0 as usize][usize::from(slot)].as_mut().expect("just made");
+                let buffer = self.slots[op.0 as usize][usize::from(slot)]
+                    .as_mut()
+                    .expect("just made");
                 (buffer, at as usize)
             }
         }
@@ -261,7 +307,11 @@ impl Served {
         if slots[slot].is_none() {
             let bytes = self.engine.op_plan(op).0.slot_bytes();
             // The engine keeps within the pool's size; what fragmentation denies comes from the heap.
-            slots[slot] = Some(self.pool.alloc(bytes).unwrap_or_else(|| Buffer::heap(bytes)));
+            slots[slot] = Some(
+                self.pool
+                    .alloc(bytes)
+                    .unwrap_or_else(|| Buffer::heap(bytes)),
+            );
         }
     }
 
@@ -278,21 +328,36 @@ impl Served {
         let slots = &mut self.slots[op.0 as usize];
         let clients = &mut self.clients;
         let request = |memory: Memory, length: usize| -> &[u8] {
-            let Memory::Request(request, at) = memory else { unreachable!("zeroes need no memory") };
-            let client = clients[request.0 as usize].as_ref().expect("the request is under way");
-            let buffer = client.buffer.as_ref().expect("reads and writes have a buffer");
+            let Memory::Request(request, at) = memory else {
+                unreachable!("zeroes need no memory")
+            };
+            let client = clients[request.0 as usize]
+                .as_ref()
+                .expect("the request is under way");
+            let buffer = client
+                .buffer
+                .as_ref()
+                .expect("reads and writes have a buffer");
             buffer.range(at as usize..at as usize + length)
         };
         let differing = compute::run(plan, fragments, self.engine.code(), slots, &request);
         for &(number, slot) in &plan.copies {
             let fragment = &fragments[usize::from(number)];
-            let Memory::Request(request, at) = fragment.memory else { unreachable!("zeroes are never read") };
+            let Memory::Request(request, at) = fragment.memory else {
+                unreachable!("zeroes are never read")
+            };
             let (at, length) = (at as usize, (fragment.end - fragment.start) as usize);
             let from = (fragment.start - plan.start) as usize;
-            let source = slots[usize::from(slot)].as_ref().expect("the plan's slots exist");
-            let client = clients[request.0 as usize].as_mut().expect("the request is under way");
+            let source = slots[usize::from(slot)]
+                .as_ref()
+                .expect("the plan's slots exist");
+            let client = clients[request.0 as usize]
+                .as_mut()
+                .expect("the request is under way");
             let buffer = client.buffer.as_mut().expect("a read has a buffer");
-            buffer.lend_inbound(at..at + length).fill(source.range(from..from + length));
+            buffer
+                .lend_inbound(at..at + length)
+                .fill(source.range(from..from + length));
         }
         differing
     }
@@ -327,7 +392,9 @@ impl Served {
     /// Closes the drive of a place that the engine refused to fill.
     pub(crate) fn close_if_unused<P: Port>(&mut self, member: MemberIndex, port: &mut P) {
         let it = &self.engine.members()[member.at()];
-        if it.in_flight == 0 && !it.is_live() && !self.engine.is_joining(member)
+        if it.in_flight == 0
+            && !it.is_live()
+            && !self.engine.is_joining(member)
             && let Some((drive, _)) = self.drives[member.at()].take()
         {
             port.close(drive);
@@ -338,7 +405,9 @@ impl Served {
         let array = &self.engine.superblock().name;
         match event {
             Event::MemberFailed(member, reason) => {
-                let drive = self.drives[member.at()].as_ref().map_or("-", |(_, info)| info.path.as_str());
+                let drive = self.drives[member.at()]
+                    .as_ref()
+                    .map_or("-", |(_, info)| info.path.as_str());
                 tracing::warn!(%array, member = member.0, drive, reason, "member dropped: replace it with `strake array replace`");
             }
             Event::ReadRepaired(member, stripe) => {

@@ -45,7 +45,12 @@ pub(crate) fn status(view: &View) -> ArrayStatus {
         writes: counters.writes,
         read_bytes: counters.read_bytes,
         write_bytes: counters.write_bytes,
-        write_plans: [counters.full_stripe, counters.read_modify, counters.reconstruct, counters.joined],
+        write_plans: [
+            counters.full_stripe,
+            counters.read_modify,
+            counters.reconstruct,
+            counters.joined,
+        ],
         rebuild_priority: superblock.rebuild_priority,
         unused_bytes,
         warnings: warnings(view, unused_bytes),
@@ -93,9 +98,14 @@ fn warnings(view: &View, unused_bytes: u64) -> Vec<String> {
     let engine = view.engine;
     let mut warnings = Vec::new();
     match engine.redundancy_left() {
-        None => warnings.push("more members are missing than parity replaces: part of the data is unavailable".into()),
+        None => warnings.push(
+            "more members are missing than parity replaces: part of the data is unavailable".into(),
+        ),
         Some(0) if engine.geometry().parity() > 0 => {
-            warnings.push("no redundancy is left: another failure loses data; replace missing members now".into());
+            warnings.push(
+                "no redundancy is left: another failure loses data; replace missing members now"
+                    .into(),
+            );
         }
         Some(_) => {}
     }
@@ -104,7 +114,9 @@ fn warnings(view: &View, unused_bytes: u64) -> Vec<String> {
     }
     for (index, member) in engine.members().iter().enumerate() {
         if !engine.survives_without(MemberIndex(index as u16)) && member.read_errors > 0 {
-            warnings.push(format!("member {index} has read errors and the array would not survive without it"));
+            warnings.push(format!(
+                "member {index} has read errors and the array would not survive without it"
+            ));
         }
     }
     warnings

@@ -4,13 +4,20 @@ use std::sync::mpsc;
 
 use strake_engine::block::{BlockDevice, BlockError, BlockRequest, Operation};
 use strake_engine::layout::{GeometryRequest, Level};
-use strake_node::{Array, ArrayState, CreateArray, ErrorKind, ImportArray, MemberState, Node, NodeConfig};
+use strake_node::{
+    Array, ArrayState, CreateArray, ErrorKind, ImportArray, MemberState, Node, NodeConfig,
+};
 use strake_reactor::buffer::Buffer;
 use strake_reactor::drive::DriveSpec;
 use uuid::Uuid;
 
 fn node() -> Node {
-    Node::start(NodeConfig { cores: 1, memory_bytes: 32 << 20, host_id: Uuid::new_v4() }).unwrap()
+    Node::start(NodeConfig {
+        cores: 1,
+        memory_bytes: 32 << 20,
+        host_id: Uuid::new_v4(),
+    })
+    .unwrap()
 }
 
 struct Drives {
@@ -23,7 +30,10 @@ fn drives(count: usize, bytes: u64) -> Drives {
     let specs = (0..count)
         .map(|index| {
             let path = folder.path().join(format!("d{index}.img"));
-            std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+            std::fs::File::create(&path)
+                .unwrap()
+                .set_len(bytes)
+                .unwrap();
             DriveSpec(path.display().to_string())
         })
         .collect();
@@ -31,14 +41,33 @@ fn drives(count: usize, bytes: u64) -> Drives {
 }
 
 fn request(level: Level, members: usize) -> GeometryRequest {
-    GeometryRequest { level, members, strip_size_bytes: None, block_size_bytes: None, group_size: None, parity: None }
+    GeometryRequest {
+        level,
+        members,
+        strip_size_bytes: None,
+        block_size_bytes: None,
+        group_size: None,
+        parity: None,
+    }
 }
 
 fn create(node: &Node, name: &str, geometry: GeometryRequest, drives: &[DriveSpec]) -> Array {
-    node.create(CreateArray { name: name.into(), geometry, drives: drives.to_vec(), force: false }).unwrap()
+    node.create(CreateArray {
+        name: name.into(),
+        geometry,
+        drives: drives.to_vec(),
+        force: false,
+    })
+    .unwrap()
 }
 
-fn submit(array: &Array, operation: Operation, offset: u64, length: u64, buffer: Option<Buffer>) -> (Result<(), BlockError>, Option<Buffer>) {
+fn submit(
+    array: &Array,
+    operation: Operation,
+    offset: u64,
+    length: u64,
+    buffer: Option<Buffer>,
+) -> (Result<(), BlockError>, Option<Buffer>) {
     let (sender, receiver) = mpsc::channel();
     array.submit(BlockRequest {
         operation,
@@ -53,18 +82,37 @@ fn submit(array: &Array, operation: Operation, offset: u64, length: u64, buffer:
 
 fn pattern(offset: u64, length: usize, seed: u64) -> Vec<u8> {
     (0..length as u64)
-        .map(|at| ((offset + at) / 512).wrapping_mul(0x9e37_79b9).wrapping_add((offset + at) % 512).wrapping_add(seed) as u8)
+        .map(|at| {
+            ((offset + at) / 512)
+                .wrapping_mul(0x9e37_79b9)
+                .wrapping_add((offset + at) % 512)
+                .wrapping_add(seed) as u8
+        })
         .collect()
 }
 
 fn write(array: &Array, offset: u64, bytes: &[u8]) {
     let mut buffer = Buffer::heap(bytes.len());
     buffer.copy_from_slice(bytes);
-    submit(array, Operation::Write, offset, bytes.len() as u64, Some(buffer)).0.unwrap();
+    submit(
+        array,
+        Operation::Write,
+        offset,
+        bytes.len() as u64,
+        Some(buffer),
+    )
+    .0
+    .unwrap();
 }
 
 fn read(array: &Array, offset: u64, length: usize) -> Vec<u8> {
-    let (result, buffer) = submit(array, Operation::Read, offset, length as u64, Some(Buffer::heap(length)));
+    let (result, buffer) = submit(
+        array,
+        Operation::Read,
+        offset,
+        length as u64,
+        Some(Buffer::heap(length)),
+    );
     result.unwrap();
     buffer.unwrap().to_vec()
 }
@@ -86,8 +134,16 @@ fn raid6_lives_through_two_losses_and_an_import_elsewhere() {
     let first = node();
     let array = create(&first, "data", request(Level::Raid6, 6), &set.specs);
     let size = array.info().size_bytes;
-    assert!(read(&array, 0, 1 << 20).iter().all(|&b| b == 0), "unwritten reads as zeroes");
-    let places: Vec<(u64, usize)> = vec![(0, 1 << 20), (4096 * 37, 4096 * 3), (5 << 20, 2 << 20), (size - 65536, 65536)];
+    assert!(
+        read(&array, 0, 1 << 20).iter().all(|&b| b == 0),
+        "unwritten reads as zeroes"
+    );
+    let places: Vec<(u64, usize)> = vec![
+        (0, 1 << 20),
+        (4096 * 37, 4096 * 3),
+        (5 << 20, 2 << 20),
+        (size - 65536, 65536),
+    ];
     for &(at, length) in &places[..1] {
         write(&array, at, &pattern(at, length, 1));
     }
@@ -101,12 +157,20 @@ fn raid6_lives_through_two_losses_and_an_import_elsewhere() {
     let refused = array.fail_member(0, false).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Refused, "{refused}");
     for &(at, length) in &places {
-        assert_eq!(read(&array, at, length), pattern(at, length, 1), "degraded at {at}");
+        assert_eq!(
+            read(&array, at, length),
+            pattern(at, length, 1),
+            "degraded at {at}"
+        );
     }
     write(&array, 3 << 20, &pattern(3 << 20, 300 << 10, 1));
     let spares = drives(2, 64 << 20);
-    array.replace_member(1, spares.specs[0].clone(), false).unwrap();
-    array.replace_member(4, spares.specs[1].clone(), false).unwrap();
+    array
+        .replace_member(1, spares.specs[0].clone(), false)
+        .unwrap();
+    array
+        .replace_member(4, spares.specs[1].clone(), false)
+        .unwrap();
     wait_healthy(&array);
     array.start_scrub(false).unwrap();
     wait_healthy(&array);
@@ -120,17 +184,43 @@ fn raid6_lives_through_two_losses_and_an_import_elsewhere() {
     let mut all = set.specs.clone();
     all.extend(spares.specs.clone());
     let array = second
-        .import(ImportArray { uuid, drives: all, new_name: Some("moved".into()), read_only: false, force: false, known_generation: None })
+        .import(ImportArray {
+            uuid,
+            drives: all,
+            new_name: Some("moved".into()),
+            read_only: false,
+            force: false,
+            known_generation: None,
+        })
         .unwrap();
     assert_eq!(array.info().name, "moved");
     let status = array.status().unwrap();
     assert_eq!(status.state, ArrayState::Healthy);
-    assert!(status.members.iter().all(|m| m.state == MemberState::Active));
-    assert!(status.warnings.iter().any(|w| w.contains("left the array") || w.contains("no longer a member")), "{:?}", status.warnings);
+    assert!(
+        status
+            .members
+            .iter()
+            .all(|m| m.state == MemberState::Active)
+    );
+    assert!(
+        status
+            .warnings
+            .iter()
+            .any(|w| w.contains("left the array") || w.contains("no longer a member")),
+        "{:?}",
+        status.warnings
+    );
     for &(at, length) in &places {
-        assert_eq!(read(&array, at, length), pattern(at, length, 1), "imported at {at}");
+        assert_eq!(
+            read(&array, at, length),
+            pattern(at, length, 1),
+            "imported at {at}"
+        );
     }
-    assert_eq!(read(&array, 3 << 20, 300 << 10), pattern(3 << 20, 300 << 10, 1));
+    assert_eq!(
+        read(&array, 3 << 20, 300 << 10),
+        pattern(3 << 20, 300 << 10, 1)
+    );
     second.shutdown();
     drop((set.folder, spares.folder));
 }

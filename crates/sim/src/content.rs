@@ -4,7 +4,8 @@
 pub type Stamp = u64;
 
 fn word(stamp: Stamp, block: u64, index: u64) -> u64 {
-    let mixed = (stamp ^ block.rotate_left(32)).wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mixed =
+        (stamp ^ block.rotate_left(32)).wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^ (mixed >> 32)
 }
@@ -15,7 +16,11 @@ pub fn fill(stamp: Stamp, block: u64, out: &mut [u8]) {
         return out.fill(0);
     }
     for (index, bytes) in out.chunks_exact_mut(8).enumerate() {
-        let value = if index == 0 { stamp } else { word(stamp, block, index as u64) };
+        let value = if index == 0 {
+            stamp
+        } else {
+            word(stamp, block, index as u64)
+        };
         bytes.copy_from_slice(&value.to_le_bytes());
     }
 }

@@ -50,7 +50,12 @@ pub struct SimDrive {
 
 impl SimDrive {
     /// A drive of zeroes. `volatile`: it has a cache that a power cut may lose.
-    pub fn new(size_bytes: u64, block_bytes: u32, volatile: bool, discarded: Discarded) -> SimDrive {
+    pub fn new(
+        size_bytes: u64,
+        block_bytes: u32,
+        volatile: bool,
+        discarded: Discarded,
+    ) -> SimDrive {
         SimDrive {
             size_bytes,
             block_bytes: block_bytes as usize,
@@ -134,9 +139,20 @@ impl SimDrive {
                 }
                 into.with_mut(|out| self.peek(offset, out));
             }
-            DriveOp::Write { offset, from, durable } => {
+            DriveOp::Write {
+                offset,
+                from,
+                durable,
+            } => {
                 if touches(&self.faults.bad_writes, offset, from.len() as u64) {
-                    self.land_in_part(DriveOp::Write { offset, from, durable }, rng);
+                    self.land_in_part(
+                        DriveOp::Write {
+                            offset,
+                            from,
+                            durable,
+                        },
+                        rng,
+                    );
                     return Err(DriveError::Io(5));
                 }
                 from.with(|bytes| self.write(offset, bytes, durable));
@@ -166,10 +182,16 @@ impl SimDrive {
         );
         self.writes += 1;
         let end = offset + bytes.len() as u64;
-        self.faults.bad_reads.retain(|bad| !(offset <= bad.start && bad.end <= end));
+        self.faults
+            .bad_reads
+            .retain(|bad| !(offset <= bad.start && bad.end <= end));
         if self.volatile {
             for (index, block) in bytes.chunks(self.block_bytes).enumerate() {
-                self.cache(offset / self.block_bytes as u64 + index as u64, block, durable);
+                self.cache(
+                    offset / self.block_bytes as u64 + index as u64,
+                    block,
+                    durable,
+                );
             }
         }
         self.poke(offset, bytes);
@@ -183,7 +205,8 @@ impl SimDrive {
         if !self.unflushed.contains_key(&block) {
             let mut media = vec![0; self.block_bytes];
             self.peek(block * self.block_bytes as u64, &mut media);
-            self.unflushed.insert(block, vec![(0, media.into_boxed_slice())]);
+            self.unflushed
+                .insert(block, vec![(0, media.into_boxed_slice())]);
         }
         let versions = self.unflushed.get_mut(&block).expect("just made sure");
         versions.push((self.writes, content.into()));
@@ -191,7 +214,10 @@ impl SimDrive {
 
     fn flushed(&mut self, promised: u64) {
         self.unflushed.retain(|_, versions| {
-            let kept = versions.iter().rposition(|&(number, _)| number <= promised).unwrap_or(0);
+            let kept = versions
+                .iter()
+                .rposition(|&(number, _)| number <= promised)
+                .unwrap_or(0);
             versions.drain(..kept);
             versions.len() > 1
         });
@@ -225,7 +251,9 @@ impl SimDrive {
         };
         match op {
             DriveOp::Write { offset, from, .. } => from.with(|bytes| part(self, offset, bytes)),
-            DriveOp::WriteZeroes { offset, length } => part(self, offset, &vec![0; length as usize]),
+            DriveOp::WriteZeroes { offset, length } => {
+                part(self, offset, &vec![0; length as usize])
+            }
             _ => {}
         }
     }
@@ -240,5 +268,7 @@ impl SimDrive {
 }
 
 fn touches(ranges: &[Range<u64>], offset: u64, length: u64) -> bool {
-    ranges.iter().any(|range| range.start < offset + length && offset < range.end)
+    ranges
+        .iter()
+        .any(|range| range.start < offset + length && offset < range.end)
 }

@@ -56,7 +56,10 @@ pub fn shape(case: Case, strip_size_bytes: u64, block_size_bytes: u32) -> Shape 
 
 /// Any of them; of `level` only, if one is named.
 pub fn random(rng: &mut Rng, level: Option<Level>) -> Shape {
-    let cases: Vec<Case> = CASES.into_iter().filter(|case| level.is_none_or(|level| case.0 == level)).collect();
+    let cases: Vec<Case> = CASES
+        .into_iter()
+        .filter(|case| level.is_none_or(|level| case.0 == level))
+        .collect();
     let case = cases[rng.usize(..cases.len())];
     let block = if rng.bool() { 4096 } else { 512 };
     shape(case, STRIPS[rng.usize(..STRIPS.len())], block)

@@ -8,10 +8,13 @@ use strake_engine::format::areas::{AreaRequest, Areas, superblock_b_offset};
 use strake_engine::format::assemble::{AssembleOptions, Assembly, Found, assemble};
 use strake_engine::format::error::FormatError;
 use strake_engine::format::log::LogHeader;
-use strake_engine::format::region_map::{self, LoadedMap, MapPlace, RegionEntry, RegionMap, RegionState};
+use strake_engine::format::region_map::{
+    self, LoadedMap, MapPlace, RegionEntry, RegionMap, RegionState,
+};
 use strake_engine::format::store;
 use strake_engine::format::superblock::{
-    ChecksumKind, Consistency, Features, LayoutParameters, MemberRecord, MemberState, RunState, Superblock,
+    ChecksumKind, Consistency, Features, LayoutParameters, MemberRecord, MemberState, RunState,
+    Superblock,
 };
 use strake_engine::layout::{Geometry, Shape};
 use uuid::Uuid;
@@ -37,7 +40,11 @@ pub fn uuid(kind: u64, number: u64) -> Uuid {
 /// # Errors
 /// The text of the area planner's refusal.
 pub fn create(world: &mut World, drives: &[usize], shape: Shape) -> Result<Superblock, String> {
-    let smallest = drives.iter().map(|&d| world.drives[d].size_bytes()).min().expect("a shape has members");
+    let smallest = drives
+        .iter()
+        .map(|&d| world.drives[d].size_bytes())
+        .min()
+        .expect("a shape has members");
     let plan = Areas::plan(
         smallest,
         &AreaRequest {
@@ -53,7 +60,14 @@ pub fn create(world: &mut World, drives: &[usize], shape: Shape) -> Result<Super
     let members = drives.iter().enumerate().map(|(place, &drive)| {
         let (group, index) = ((place / strips) as u16, (place % strips) as u16);
         let size = world.drives[drive].size_bytes();
-        MemberRecord::new(uuid(1, drive as u64), &SimPort::serial(drive), size, group, index, MemberState::Active)
+        MemberRecord::new(
+            uuid(1, drive as u64),
+            &SimPort::serial(drive),
+            size,
+            group,
+            index,
+            MemberState::Active,
+        )
     });
     let superblock = Superblock {
         features: Features::default(),
@@ -75,7 +89,11 @@ pub fn create(world: &mut World, drives: &[usize], shape: Shape) -> Result<Super
         block_size_bytes: shape.block_size_bytes,
         code_id: CODE_ID,
         layout: LayoutParameters::of(shape.level),
-        consistency: if shape.parity > 0 { Consistency::Resync } else { Consistency::None },
+        consistency: if shape.parity > 0 {
+            Consistency::Resync
+        } else {
+            Consistency::None
+        },
         checksums: ChecksumKind::None,
         rebuild_priority: 50,
         members: members.collect(),
@@ -91,7 +109,11 @@ pub fn create(world: &mut World, drives: &[usize], shape: Shape) -> Result<Super
     Ok(superblock)
 }
 
-fn write_metadata(superblock: &Superblock, place: usize, drive: &mut SimDrive) -> Result<(), String> {
+fn write_metadata(
+    superblock: &Superblock,
+    place: usize,
+    drive: &mut SimDrive,
+) -> Result<(), String> {
     let own = superblock
         .for_member(place as u16, drive.size_bytes())
         .map_err(|error| error.to_string())?;
@@ -103,7 +125,12 @@ fn write_metadata(superblock: &Superblock, place: usize, drive: &mut SimDrive) -
     for (offset, page) in RegionMap::new(own.regions()).initial_pages(&map) {
         drive.poke(offset, &page);
     }
-    let empty = store::encode_empty(own.array_uuid, own.own().uuid, own.areas.store.offset, own.generation);
+    let empty = store::encode_empty(
+        own.array_uuid,
+        own.own().uuid,
+        own.areas.store.offset,
+        own.generation,
+    );
     drive.poke(own.areas.store.offset, &empty);
     let log = LogHeader {
         array_uuid: own.array_uuid,
@@ -144,7 +171,12 @@ pub struct Imported {
 ///
 /// # Errors
 /// Why the array cannot be started.
-pub fn import(world: &World, drives: &[usize], number: u64, memory_bytes: usize) -> Result<Imported, String> {
+pub fn import(
+    world: &World,
+    drives: &[usize],
+    number: u64,
+    memory_bytes: usize,
+) -> Result<Imported, String> {
     let found: Vec<Found> = drives
         .iter()
         .filter(|&&drive| world.drives[drive].faults.dead.is_none())

@@ -120,10 +120,18 @@ impl Model {
     pub fn write_ended(&mut self, write: u64, acknowledged: bool, durable: bool) {
         let ended = self.tick();
         let flight = self.writes.remove(&write).expect("a write ends once");
-        let oldest_read = self.reads.values().map(|r| r.submitted).min().unwrap_or(u64::MAX);
+        let oldest_read = self
+            .reads
+            .values()
+            .map(|r| r.submitted)
+            .min()
+            .unwrap_or(u64::MAX);
         for block in flight.blocks {
             let versions = &mut self.blocks[block as usize];
-            let version = versions.iter_mut().find(|v| v.write == write).expect("was submitted");
+            let version = versions
+                .iter_mut()
+                .find(|v| v.write == write)
+                .expect("was submitted");
             version.ended = Some(ended);
             version.acknowledged = acknowledged;
             version.durable = acknowledged && durable;
@@ -166,11 +174,18 @@ impl Model {
     pub fn read_ended(&mut self, read: u64, contents: &[Option<Stamp>]) -> Result<(), Violation> {
         self.tick();
         let flight = self.reads.remove(&read).expect("a read ends once");
-        assert_eq!(contents.len() as u64, flight.blocks.end - flight.blocks.start);
+        assert_eq!(
+            contents.len() as u64,
+            flight.blocks.end - flight.blocks.start
+        );
         for (block, &found) in flight.blocks.zip(contents) {
             let allowed = self.allowed(block, flight.submitted);
             if !found.is_some_and(|found| allowed.contains(&found)) {
-                return Err(Violation { block, found, allowed });
+                return Err(Violation {
+                    block,
+                    found,
+                    allowed,
+                });
             }
         }
         Ok(())
@@ -181,7 +196,11 @@ impl Model {
         let versions = &self.blocks[block as usize];
         versions
             .iter()
-            .filter(|v| !versions.iter().any(|w| self.covers(w, v) && w.ended < Some(at)))
+            .filter(|v| {
+                !versions
+                    .iter()
+                    .any(|w| self.covers(w, v) && w.ended < Some(at))
+            })
             .map(|v| v.stamp)
             .collect()
     }
@@ -192,7 +211,9 @@ impl Model {
     }
 
     fn is_durable(&self, v: &Version) -> bool {
-        !self.volatile || v.durable || v.acknowledged && v.ended.is_some_and(|ended| ended < self.flushed)
+        !self.volatile
+            || v.durable
+            || v.acknowledged && v.ended.is_some_and(|ended| ended < self.flushed)
     }
 
     /// Forgets versions that no read under way and no power cut can bring back.
@@ -231,7 +252,11 @@ impl Model {
             let lost = power && self.volatile;
             let kept: Vec<bool> = versions
                 .iter()
-                .map(|v| !versions.iter().any(|w| self.covers(w, v) && self.is_durable(w)))
+                .map(|v| {
+                    !versions
+                        .iter()
+                        .any(|w| self.covers(w, v) && self.is_durable(w))
+                })
                 .collect();
             let mut kept = kept.into_iter();
             let versions = &mut self.blocks[block];
@@ -257,7 +282,11 @@ impl Model {
         if versions.len() == 1 {
             return;
         }
-        let mut found = versions.iter().rfind(|v| v.stamp == stamp).expect("was allowed").clone();
+        let mut found = versions
+            .iter()
+            .rfind(|v| v.stamp == stamp)
+            .expect("was allowed")
+            .clone();
         // Written before the newest flush, acknowledged or not: it is on the media.
         found.durable |= found.ended.is_some_and(|ended| ended < flushed);
         found.acknowledged = true;

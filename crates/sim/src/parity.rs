@@ -38,7 +38,13 @@ fn coefficient(code: &Code, row: usize, column: usize) -> u8 {
 ///
 /// # Errors
 /// The first stripe whose parity does not hold.
-pub fn check(world: &World, geometry: &Geometry, drives: &[usize], offset: u64, written: &[bool]) -> Result<(), String> {
+pub fn check(
+    world: &World,
+    geometry: &Geometry,
+    drives: &[usize],
+    offset: u64,
+    written: &[bool],
+) -> Result<(), String> {
     if geometry.parity() == 0 {
         return Ok(());
     }
@@ -46,7 +52,9 @@ pub fn check(world: &World, geometry: &Geometry, drives: &[usize], offset: u64, 
     let length = geometry.strip_bytes() as usize;
     let tables: Vec<Vec<[u8; 256]>> = (0..geometry.parity())
         .map(|row| {
-            let table = |column| std::array::from_fn(|value| product(coefficient(&code, row, column), value as u8));
+            let table = |column| {
+                std::array::from_fn(|value| product(coefficient(&code, row, column), value as u8))
+            };
             (0..geometry.data()).map(table).collect()
         })
         .collect();
@@ -74,7 +82,10 @@ pub fn check(world: &World, geometry: &Geometry, drives: &[usize], offset: u64, 
             let member = geometry.member(stripe, geometry.data() + row);
             world.drives[drives[member.at()]].peek(at, &mut strip);
             if let Some(byte) = strip.iter().zip(expected).position(|(a, b)| a != b) {
-                return Err(format!("parity {row} of {stripe:?} (member {}) does not hold at byte {byte} of the strip", member.0));
+                return Err(format!(
+                    "parity {row} of {stripe:?} (member {}) does not hold at byte {byte} of the strip",
+                    member.0
+                ));
             }
         }
     }

@@ -10,13 +10,21 @@ use crate::rig::{Outcome, Rig, Setup};
 
 /// Bytes of the drives of a shape: small, with a few regions each.
 pub fn drive_bytes(shape: &Shape) -> u64 {
-    if shape.strip_size_bytes > 256 << 10 { 9 << 20 } else { 8 << 20 }
+    if shape.strip_size_bytes > 256 << 10 {
+        9 << 20
+    } else {
+        8 << 20
+    }
 }
 
 /// Sets of places that may be lost together: up to `parity` of one group, and for several groups
 /// also one whole loss in each.
 pub fn losses(shape: &Shape) -> Vec<Vec<usize>> {
-    let (strips, groups, parity) = (shape.strips(), usize::from(shape.groups), usize::from(shape.parity));
+    let (strips, groups, parity) = (
+        shape.strips(),
+        usize::from(shape.groups),
+        usize::from(shape.parity),
+    );
     let mut sets = Vec::new();
     for mask in 1u32..1 << strips {
         if mask.count_ones() as usize <= parity {
@@ -26,7 +34,11 @@ pub fn losses(shape: &Shape) -> Vec<Vec<usize>> {
         }
     }
     if groups > 1 && parity > 0 {
-        sets.push((0..groups).flat_map(|group| (0..parity).map(move |strip| group * strips + strip)).collect());
+        sets.push(
+            (0..groups)
+                .flat_map(|group| (0..parity).map(move |strip| group * strips + strip))
+                .collect(),
+        );
     }
     sets
 }
@@ -77,7 +89,10 @@ fn one(rig: &mut Rig, rng: &mut Rng, places: &[usize]) -> Outcome {
     let (lost, by_death): (Vec<usize>, Vec<usize>) = places.iter().partition(|_| rng.bool());
     for place in lost {
         let member = MemberIndex(place as u16);
-        rig.do_command(Command::Fail { member, force: false })?;
+        rig.do_command(Command::Fail {
+            member,
+            force: false,
+        })?;
     }
     for &place in &by_death {
         let drive = rig.places[place].expect("was healthy");
@@ -94,7 +109,10 @@ fn one(rig: &mut Rig, rng: &mut Rng, places: &[usize]) -> Outcome {
     for place in by_death {
         let live = rig.look(move |array| array.members()[place].is_live());
         if live {
-            rig.do_command(Command::Fail { member: MemberIndex(place as u16), force: true })?;
+            rig.do_command(Command::Fail {
+                member: MemberIndex(place as u16),
+                force: true,
+            })?;
         }
     }
     for &place in places {

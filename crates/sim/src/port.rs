@@ -19,7 +19,10 @@ pub struct SimPort {
 impl SimPort {
     /// A port of this world.
     pub fn new(world: Rc<RefCell<World>>) -> SimPort {
-        SimPort { world, woken: Arc::default() }
+        SimPort {
+            world,
+            woken: Arc::default(),
+        }
     }
 
     /// The spec of drive number `drive`.
@@ -38,9 +41,16 @@ impl Port for SimPort {
         self.world.borrow().now_ns()
     }
 
-    fn open(&mut self, spec: &DriveSpec, _read_only: bool) -> Result<(DriveId, DriveInfo), OpenError> {
+    fn open(
+        &mut self,
+        spec: &DriveSpec,
+        _read_only: bool,
+    ) -> Result<(DriveId, DriveInfo), OpenError> {
         let mut world = self.world.borrow_mut();
-        let number = spec.0.strip_prefix("sim:").and_then(|n| n.parse::<usize>().ok());
+        let number = spec
+            .0
+            .strip_prefix("sim:")
+            .and_then(|n| n.parse::<usize>().ok());
         let Some(number) = number.filter(|&n| n < world.drives.len()) else {
             return Err(OpenError::BadSpec {
                 spec: spec.0.clone(),

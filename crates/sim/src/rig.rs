@@ -68,14 +68,20 @@ type Answers = Arc<Mutex<Vec<Answer>>>;
 impl Guard {
     fn answer(mut self, result: Result<(), BlockError>, buffer: Option<Buffer>) {
         self.called = true;
-        self.answers.lock().expect("one thread").push((self.id, Some(result), buffer));
+        self.answers
+            .lock()
+            .expect("one thread")
+            .push((self.id, Some(result), buffer));
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.called {
-            self.answers.lock().expect("one thread").push((self.id, None, None));
+            self.answers
+                .lock()
+                .expect("one thread")
+                .push((self.id, None, None));
         }
     }
 }
@@ -122,12 +128,22 @@ impl Rig {
         let mut world = World::new(seed);
         world.trace = std::env::var_os("STRAKE_SIM_TRACE").is_some();
         let drive = || {
-            SimDrive::new(setup.drive_bytes, setup.shape.block_size_bytes, setup.volatile, setup.discarded)
+            SimDrive::new(
+                setup.drive_bytes,
+                setup.shape.block_size_bytes,
+                setup.volatile,
+                setup.discarded,
+            )
         };
-        let drives: Vec<usize> = (0..setup.shape.members()).map(|_| world.add_drive(drive())).collect();
+        let drives: Vec<usize> = (0..setup.shape.members())
+            .map(|_| world.add_drive(drive()))
+            .collect();
         let superblock = import::create(&mut world, &drives, setup.shape)?;
-        let geometry =
-            crate::geometries::geometry(setup.shape, superblock.member_data_bytes, superblock.region_size_bytes);
+        let geometry = crate::geometries::geometry(
+            setup.shape,
+            superblock.member_data_bytes,
+            superblock.region_size_bytes,
+        );
         let blocks = geometry.volume_bytes() / u64::from(setup.shape.block_size_bytes);
         let world = Rc::new(RefCell::new(world));
         let pool = Pool::new(setup.memory_bytes).map_err(|error| error.to_string())?;
@@ -188,15 +204,30 @@ impl Rig {
     /// When it cannot be started.
     pub fn start(&mut self) -> Outcome<Imported> {
         self.starts += 1;
-        let imported = import::import(&self.world.borrow(), &self.plugged, self.starts, self.setup.memory_bytes)?;
-        let again = import::import(&self.world.borrow(), &self.plugged, self.starts, self.setup.memory_bytes)?;
+        let imported = import::import(
+            &self.world.borrow(),
+            &self.plugged,
+            self.starts,
+            self.setup.memory_bytes,
+        )?;
+        let again = import::import(
+            &self.world.borrow(),
+            &self.plugged,
+            self.starts,
+            self.setup.memory_bytes,
+        )?;
         self.places.clone_from(&imported.places);
-        let specs = self.places.iter().map(|place| place.map(SimPort::spec)).collect();
+        let specs = self
+            .places
+            .iter()
+            .map(|place| place.map(SimPort::spec))
+            .collect();
         let slot = Arc::new(Mutex::new(None));
         let told = slot.clone();
         let reply = Box::new(move |result| *told.lock().expect("one thread") = Some(result));
         let now = self.now_ns();
-        self.core.message(Message::Add(Box::new(imported.start), specs, reply), now);
+        self.core
+            .message(Message::Add(Box::new(imported.start), specs, reply), now);
         let added = slot.lock().expect("one thread").take();
         self.slot = match added {
             Some(Ok(slot)) => slot,
@@ -207,12 +238,16 @@ impl Rig {
     }
 
     /// Looks at the engine.
-    pub fn look<T: Send + 'static>(&mut self, look: impl FnOnce(&Array) -> T + Send + 'static) -> T {
+    pub fn look<T: Send + 'static>(
+        &mut self,
+        look: impl FnOnce(&Array) -> T + Send + 'static,
+    ) -> T {
         let seen = Arc::new(Mutex::new(None));
         let into = seen.clone();
         let now = self.now_ns();
         let look = Box::new(move |view: Option<strake_node::core::View<'_>>| {
-            *into.lock().expect("one thread") = Some(look(view.expect("the array is served").engine));
+            *into.lock().expect("one thread") =
+                Some(look(view.expect("the array is served").engine));
         });
         self.core.message(Message::Look(self.slot, look), now);
         let seen = seen.lock().expect("one thread").take();
@@ -235,12 +270,21 @@ impl Rig {
                 let mut buffer = Buffer::heap(length as usize);
                 buffer.as_mut_slice().fill(0xa5);
                 let read = self.model.read_submitted(blocks.clone());
-                (Asked::Read { read, blocks: blocks.clone() }, Some(buffer))
+                (
+                    Asked::Read {
+                        read,
+                        blocks: blocks.clone(),
+                    },
+                    Some(buffer),
+                )
             }
             Operation::Write => {
                 self.next_stamp += 1;
                 let mut buffer = Buffer::heap(length as usize);
-                for (block, out) in blocks.clone().zip(buffer.as_mut_slice().chunks_mut(bytes as usize)) {
+                for (block, out) in blocks
+                    .clone()
+                    .zip(buffer.as_mut_slice().chunks_mut(bytes as usize))
+                {
                     content::fill(self.next_stamp, block, out);
                 }
                 let write = self.model.write_submitted(blocks.clone(), self.next_stamp);
@@ -250,7 +294,12 @@ impl Rig {
                 let write = self.model.write_submitted(blocks.clone(), 0);
                 (Asked::Write { write, durable }, None)
             }
-            Operation::Flush => (Asked::Flush { flush: self.model.flush_submitted() }, None),
+            Operation::Flush => (
+                Asked::Flush {
+                    flush: self.model.flush_submitted(),
+                },
+                None,
+            ),
         };
         self.asked.insert(id, asked);
         let guard = Guard {
@@ -282,11 +331,20 @@ impl Rig {
     /// Gives a command; its answer is asked for with [`Rig::answer_of`].
     pub fn command(&mut self, command: Command) -> u64 {
         let (id, reply) = self.reply_slot();
-        self.message(Message::Command(self.slot, command, Box::new(move |result| reply(Ok(result)))));
+        self.message(Message::Command(
+            self.slot,
+            command,
+            Box::new(move |result| reply(Ok(result))),
+        ));
         id
     }
 
-    fn reply_slot(&mut self) -> (u64, impl FnOnce(Result<CommandAnswer, String>) + Send + 'static) {
+    fn reply_slot(
+        &mut self,
+    ) -> (
+        u64,
+        impl FnOnce(Result<CommandAnswer, String>) + Send + 'static,
+    ) {
         let id = self.next_command;
         self.next_command += 1;
         let replies = self.replies.clone();
@@ -315,7 +373,13 @@ impl Rig {
             AttachResult::Open(error) => reply(Err(error.to_string())),
             AttachResult::Gone => reply(Err("no such array".into())),
         });
-        self.message(Message::Attach(self.slot, member, SimPort::spec(drive), command, answer));
+        self.message(Message::Attach(
+            self.slot,
+            member,
+            SimPort::spec(drive),
+            command,
+            answer,
+        ));
         if let Some(old) = self.places[place].replace(drive) {
             self.plugged.retain(|&d| d != old);
         }
@@ -326,8 +390,12 @@ impl Rig {
     /// A new drive, full of something.
     pub fn fresh_drive(&mut self) -> usize {
         let setup = &self.setup;
-        let mut drive =
-            SimDrive::new(setup.drive_bytes, setup.shape.block_size_bytes, setup.volatile, setup.discarded);
+        let mut drive = SimDrive::new(
+            setup.drive_bytes,
+            setup.shape.block_size_bytes,
+            setup.volatile,
+            setup.discarded,
+        );
         let garbage = [0x5a; 4096];
         for page in 0..setup.drive_bytes / 4096 {
             drive.poke(page * 4096, &garbage);
@@ -350,12 +418,20 @@ impl Rig {
         while self.core.turn() {
             turns += 1;
             if turns > TURNS_MAX {
-                return Err(format!("the core does not come to rest at {} ns", self.now_ns()));
+                return Err(format!(
+                    "the core does not come to rest at {} ns",
+                    self.now_ns()
+                ));
             }
         }
         self.take_answers()?;
-        let next = [self.world.borrow().next_ns(), self.core.next_tick_ns()].into_iter().flatten().min();
-        let Some(next) = next.filter(|&next| next <= until_ns) else { return Ok(false) };
+        let next = [self.world.borrow().next_ns(), self.core.next_tick_ns()]
+            .into_iter()
+            .flatten()
+            .min();
+        let Some(next) = next.filter(|&next| next <= until_ns) else {
+            return Ok(false);
+        };
         self.core.port.wait(Some(next));
         Ok(true)
     }
@@ -363,10 +439,17 @@ impl Rig {
     fn take_answers(&mut self) -> Outcome {
         let answers = std::mem::take(&mut *self.answers.lock().expect("one thread"));
         for (id, result, buffer) in answers {
-            let asked = self.asked.remove(&id).ok_or(format!("request {id} is answered twice"))?;
-            let result = result.ok_or(format!("request {id} ({asked:?}) was dropped without an answer"))?;
+            let asked = self
+                .asked
+                .remove(&id)
+                .ok_or(format!("request {id} is answered twice"))?;
+            let result = result.ok_or(format!(
+                "request {id} ({asked:?}) was dropped without an answer"
+            ))?;
             self.answered += 1;
-            self.world.borrow_mut().note(id << 8 | u64::from(result.is_err()));
+            self.world
+                .borrow_mut()
+                .note(id << 8 | u64::from(result.is_err()));
             if let Err(error) = result {
                 self.errors += 1;
                 if !self.errors_allowed {
@@ -387,11 +470,15 @@ impl Rig {
                 let buffer = buffer.ok_or("a read came back without its buffer")?;
                 let size = self.block_bytes() as usize;
                 let contents = buffer.as_slice().chunks(size).zip(blocks);
-                let stamps: Vec<_> = contents.map(|(bytes, block)| content::stamp_of(block, bytes)).collect();
+                let stamps: Vec<_> = contents
+                    .map(|(bytes, block)| content::stamp_of(block, bytes))
+                    .collect();
                 if let Err(violation) = self.model.read_ended(read, &stamps) {
                     let at = violation.block * size as u64;
                     let piece = self.geometry.piece(at, size as u64);
-                    return Err(format!("wrong content: {violation:x?} (byte {at}, {piece:?})"));
+                    return Err(format!(
+                        "wrong content: {violation:x?} (byte {at}, {piece:?})"
+                    ));
                 }
             }
         }
@@ -447,7 +534,9 @@ impl Rig {
     /// That it was refused, or never answered.
     pub fn wait_command(&mut self, id: u64, text: &str) -> Outcome {
         let replies = self.replies.clone();
-        self.run_until(text, |_| replies.lock().expect("one thread").contains_key(&id))?;
+        self.run_until(text, |_| {
+            replies.lock().expect("one thread").contains_key(&id)
+        })?;
         match self.answer_of(id).expect("has come") {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(format!("{text}: refused: {error}")),
@@ -476,11 +565,19 @@ impl Rig {
     /// Those of [`Rig::run_until`].
     pub fn wait_healthy(&mut self) -> Outcome {
         self.run_until("the end of all rebuilds", |rig| {
-            rig.look(|array| array.members().iter().all(|m| m.state == MemberState::Active) && array.tasks().is_empty())
+            rig.look(|array| {
+                array
+                    .members()
+                    .iter()
+                    .all(|m| m.state == MemberState::Active)
+                    && array.tasks().is_empty()
+            })
         })?;
         let left = self.look(|array| array.redundancy_left());
         if left != Some(usize::from(self.setup.shape.parity)) {
-            return Err(format!("all members are active and the redundancy left is {left:?}"));
+            return Err(format!(
+                "all members are active and the redundancy left is {left:?}"
+            ));
         }
         Ok(())
     }
@@ -491,8 +588,12 @@ impl Rig {
     /// Those of the steps.
     pub fn scrub(&mut self, repair: bool) -> Outcome<(u64, u64, u64)> {
         self.do_command(Command::Scrub { repair })?;
-        self.run_until("the end of the scrub", |rig| rig.look(|array| array.tasks().is_empty()))?;
-        let report = self.look(|array| array.last_scrub()).ok_or("the scrub left no report")?;
+        self.run_until("the end of the scrub", |rig| {
+            rig.look(|array| array.tasks().is_empty())
+        })?;
+        let report = self
+            .look(|array| array.last_scrub())
+            .ok_or("the scrub left no report")?;
         Ok((report.mismatches, report.repaired, report.errors))
     }
 
@@ -503,7 +604,9 @@ impl Rig {
     pub fn scrub_clean(&mut self) -> Outcome {
         match self.scrub(false)? {
             (0, _, 0) => Ok(()),
-            found => Err(format!("a scrub of a quiet array found (mismatches, repaired, errors) {found:?}")),
+            found => Err(format!(
+                "a scrub of a quiet array found (mismatches, repaired, errors) {found:?}"
+            )),
         }
     }
 
@@ -534,11 +637,23 @@ impl Rig {
     pub fn check_parity(&mut self) -> Outcome {
         let states = self.look(|array| {
             let regions = array.geometry().regions() as u32;
-            (0..regions).map(|region| array.region_is_written(region)).collect::<Vec<bool>>()
+            (0..regions)
+                .map(|region| array.region_is_written(region))
+                .collect::<Vec<bool>>()
         });
         let offset = self.look(|array| array.superblock().areas.data.offset);
-        let drives: Vec<usize> = self.places.iter().map(|place| place.expect("every place has its drive")).collect();
-        parity::check(&self.world.borrow(), &self.geometry, &drives, offset, &states)
+        let drives: Vec<usize> = self
+            .places
+            .iter()
+            .map(|place| place.expect("every place has its drive"))
+            .collect();
+        parity::check(
+            &self.world.borrow(),
+            &self.geometry,
+            &drives,
+            offset,
+            &states,
+        )
     }
 
     /// Nothing is under way: all memory is back, nobody holds anything.
@@ -550,7 +665,10 @@ impl Rig {
         self.run_until("rest", |rig| !rig.look(|array| array.busy()))?;
         let (free, total) = (self.pool.bytes_free(), self.pool.bytes_total());
         if free != total {
-            return Err(format!("at rest {} bytes of the pool are in use", total - free));
+            return Err(format!(
+                "at rest {} bytes of the pool are in use",
+                total - free
+            ));
         }
         let leaked = self.look(|array| array.held_at_rest());
         if let Some(what) = leaked {
@@ -568,7 +686,10 @@ impl Rig {
         self.quiesce()?;
         let (free, total) = (self.pool.bytes_free(), self.pool.bytes_total());
         if free != total {
-            return Err(format!("after a stop {} bytes of the pool are in use", total - free));
+            return Err(format!(
+                "after a stop {} bytes of the pool are in use",
+                total - free
+            ));
         }
         self.message(Message::Forget(self.slot, Box::new(|| {})));
         match self.world.borrow().under_way() {
@@ -604,7 +725,12 @@ impl Rig {
                 array.busy()
             )
         });
-        format!("{} requests under way {:?}; {array}; {}", self.asked.len(), self.asked.values().take(5).collect::<Vec<_>>(), self.world.borrow().describe())
+        format!(
+            "{} requests under way {:?}; {array}; {}",
+            self.asked.len(),
+            self.asked.values().take(5).collect::<Vec<_>>(),
+            self.world.borrow().describe()
+        )
     }
 }
 

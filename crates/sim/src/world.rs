@@ -66,7 +66,9 @@ impl World {
 
     /// Adds a fact to the hash.
     pub fn note(&mut self, fact: u64) {
-        self.hash = (self.hash ^ fact).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
+        self.hash = (self.hash ^ fact)
+            .wrapping_mul(0x0000_0100_0000_01b3)
+            .rotate_left(29);
     }
 
     /// Marks a drive as open; false when it is already.
@@ -80,19 +82,37 @@ impl World {
             self.pending.values().all(|p| p.drive != drive),
             "drive {drive} is closed while operations are under way on it"
         );
-        assert!(std::mem::replace(&mut self.open[drive], false), "drive {drive} is closed twice");
+        assert!(
+            std::mem::replace(&mut self.open[drive], false),
+            "drive {drive} is closed twice"
+        );
     }
 
     pub(crate) fn submit(&mut self, drive: usize, token: u64, op: DriveOp) {
-        assert!(self.open[drive], "an operation for drive {drive}, which is not open");
+        assert!(
+            self.open[drive],
+            "an operation for drive {drive}, which is not open"
+        );
         let latency = self.latency_ns(&op);
         let promised = self.drives[drive].written();
         self.number += 1;
         let at = (self.now_ns + latency, self.number);
         if self.trace {
-            eprintln!("{:>12} submit drive {drive} {token:#x} {}", self.now_ns, describe(&op));
+            eprintln!(
+                "{:>12} submit drive {drive} {token:#x} {}",
+                self.now_ns,
+                describe(&op)
+            );
         }
-        self.pending.insert(at, Pending { drive, token, op, promised });
+        self.pending.insert(
+            at,
+            Pending {
+                drive,
+                token,
+                op,
+                promised,
+            },
+        );
     }
 
     fn latency_ns(&mut self, op: &DriveOp) -> u64 {
@@ -116,15 +136,27 @@ impl World {
             if entry.key().0 > self.now_ns {
                 return;
             }
-            let Pending { drive, token, op, promised } = entry.remove();
-            let text = if self.trace { describe(&op) } else { String::new() };
+            let Pending {
+                drive,
+                token,
+                op,
+                promised,
+            } = entry.remove();
+            let text = if self.trace {
+                describe(&op)
+            } else {
+                String::new()
+            };
             let result = self.drives[drive].execute(op, promised, &mut self.rng);
             self.operations += 1;
             self.note(self.now_ns);
             self.note(token);
             self.note((drive as u64) << 8 | error_code(result));
             if self.trace {
-                eprintln!("{:>12} ended drive {drive} {token:#x} {text} {result:?}", self.now_ns);
+                eprintln!(
+                    "{:>12} ended drive {drive} {token:#x} {text} {result:?}",
+                    self.now_ns
+                );
             }
             completions.push(Completion { token, result });
         }
@@ -164,9 +196,18 @@ impl World {
 
     /// What is under way, for a report.
     pub fn describe(&self) -> String {
-        let mut out = format!("time {} ns, {} operations under way", self.now_ns, self.pending.len());
+        let mut out = format!(
+            "time {} ns, {} operations under way",
+            self.now_ns,
+            self.pending.len()
+        );
         for ((at, _), pending) in self.pending.iter().take(20) {
-            out += &format!("\n  drive {} token {:#x} until {at}: {}", pending.drive, pending.token, describe(&pending.op));
+            out += &format!(
+                "\n  drive {} token {:#x} until {at}: {}",
+                pending.drive,
+                pending.token,
+                describe(&pending.op)
+            );
         }
         out
     }
@@ -184,7 +225,11 @@ fn error_code(result: Result<(), DriveError>) -> u64 {
 fn describe(op: &DriveOp) -> String {
     match op {
         DriveOp::Read { offset, into } => format!("read {}+{}", offset, into.len()),
-        DriveOp::Write { offset, from, durable } => format!("write {}+{} durable {durable}", offset, from.len()),
+        DriveOp::Write {
+            offset,
+            from,
+            durable,
+        } => format!("write {}+{} durable {durable}", offset, from.len()),
         DriveOp::WriteZeroes { offset, length } => format!("zero {offset}+{length}"),
         DriveOp::Discard { offset, length } => format!("discard {offset}+{length}"),
         DriveOp::Flush => "flush".into(),

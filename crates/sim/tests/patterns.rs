@@ -11,7 +11,12 @@ fn first() {
             let shape = geometries::shape(case, strip, if index % 2 == 0 { 4096 } else { 512 });
             let started = std::time::Instant::now();
             let result = std::panic::catch_unwind(|| patterns::all(shape, 1, 12));
-            println!("{} {:?} {:?}", geometries::name(&shape), started.elapsed(), result);
+            println!(
+                "{} {:?} {:?}",
+                geometries::name(&shape),
+                started.elapsed(),
+                result
+            );
             if !matches!(result, Ok(Ok(_))) {
                 bad += 1;
             }

@@ -152,6 +152,8 @@ impl Background {
         match &self.pass {
             // The end of the flush goes on by itself.
             Some(pass) if pass.saving != Saving::No => None,
+            // The end of the flush goes on.
+            Some(pass) if pass.saving != Saving::No => None,
             Some(pass) if pass.outstanding.is_empty() => Some(pass.resume_ns),
             Some(pass) => Some(pass.next_save_ns),
             None if self.retry_ns > 0 => Some(self.retry_ns),
@@ -161,9 +163,9 @@ impl Background {
 
     /// I/O of long work is under way.
     pub(super) fn busy(&self) -> bool {
-        self.pass.as_ref().is_some_and(|pass| {
-            !pass.outstanding.is_empty() || pass.saving != Saving::No
-        })
+        self.pass
+            .as_ref()
+            .is_some_and(|pass| !pass.outstanding.is_empty() || pass.saving != Saving::No)
     }
 }
 
@@ -172,7 +174,10 @@ impl Array {
     pub fn tasks(&self) -> Vec<TaskReport> {
         let running = self.background.pass.as_ref().into_iter();
         let waiting = self.background.scrub.as_deref().into_iter();
-        running.chain(waiting).map(|pass| self.report(pass)).collect()
+        running
+            .chain(waiting)
+            .map(|pass| self.report(pass))
+            .collect()
     }
 
     /// Outcome of the last scrub that came to its end since the start.
@@ -215,9 +220,17 @@ impl Array {
         }
     }
 
-    pub(super) fn scrub_start(&mut self, repair: bool, out: &mut Vec<Action>) -> Result<(), CommandError> {
+    pub(super) fn scrub_start(
+        &mut self,
+        repair: bool,
+        out: &mut Vec<Action>,
+    ) -> Result<(), CommandError> {
         let running = self.background.scrub.is_some()
-            || self.background.pass.as_ref().is_some_and(|pass| pass.kind == TaskKind::Scrub);
+            || self
+                .background
+                .pass
+                .as_ref()
+                .is_some_and(|pass| pass.kind == TaskKind::Scrub);
         if running {
             return Err(CommandError {
                 kind: CommandErrorKind::Conflict,
@@ -272,7 +285,11 @@ impl Array {
     /// Starts what is most urgent and lets it work as far as its window allows.
     pub(super) fn background_step(&mut self, out: &mut Vec<Action>) {
         self.background.again = true;
-        if self.background.stepping || self.background.halted || self.mode != Mode::Running || self.read_only {
+        if self.background.stepping
+            || self.background.halted
+            || self.mode != Mode::Running
+            || self.read_only
+        {
             return;
         }
         self.background.stepping = true;
@@ -285,6 +302,9 @@ impl Array {
             self.pass_work(out);
             self.pass_save(out);
             self.pass_end(out);
+        }
+        if self.now_ns >= self.background.retry_ns {
+            self.background.retry_ns = 0;
         }
         self.background.stepping = false;
     }
@@ -309,7 +329,10 @@ impl Array {
     fn wants_rebuild(&self) -> bool {
         !self.all_active
             && self.now_ns >= self.background.retry_ns
-            && self.members.iter().any(|m| m.is_live() && m.state == MemberState::Rebuilding)
+            && self
+                .members
+                .iter()
+                .any(|m| m.is_live() && m.state == MemberState::Rebuilding)
     }
 
     fn pass_begin(&mut self, out: &mut Vec<Action>) {
@@ -320,8 +343,15 @@ impl Array {
                 .live_members()
                 .filter(|m| self.members[m.at()].state == MemberState::Rebuilding)
                 .collect();
-            let start = members.iter().map(|m| self.members[m.at()].position).min().unwrap_or(0);
-            Pass { members, ..self.new_pass(TaskKind::Rebuild, start) }
+            let start = members
+                .iter()
+                .map(|m| self.members[m.at()].position)
+                .min()
+                .unwrap_or(0);
+            Pass {
+                members,
+                ..self.new_pass(TaskKind::Rebuild, start)
+            }
         } else if let Some(mut scrub) = self.background.scrub.take() {
             scrub.draining = false;
             *scrub
@@ -335,17 +365,24 @@ impl Array {
     /// How many bands may be under way now.
     fn window(&self) -> usize {
         let share = usize::from(self.meta.superblock().rebuild_priority.clamp(1, 100));
-        if self.clients_busy() { (WINDOW_IDLE * share / 100).max(1) } else { WINDOW_IDLE }
+        if self.clients_busy() {
+            (WINDOW_IDLE * share / 100).max(1)
+        } else {
+            WINDOW_IDLE
+        }
     }
 
     fn clients_busy(&self) -> bool {
-        self.requests.used() > 0 || self.last_request_ns > 0 && self.now_ns < self.last_request_ns + BUSY_NS
+        self.requests.used() > 0
+            || self.last_request_ns > 0 && self.now_ns < self.last_request_ns + BUSY_NS
     }
 
     fn pass_work(&mut self, out: &mut Vec<Action>) {
         for _ in 0..SKIPS_MAX {
             let window = self.window();
-            let Some(pass) = &self.background.pass else { return };
+            let Some(pass) = &self.background.pass else {
+                return;
+            };
             let wait = pass.draining
                 || pass.next >= pass.end
                 || pass.outstanding.len() >= window
@@ -396,7 +433,9 @@ impl Array {
         let share = u64::from(self.meta.superblock().rebuild_priority.clamp(1, 100));
         let busy = self.clients_busy();
         let now = self.now_ns;
-        let Some(pass) = &mut self.background.pass else { return };
+        let Some(pass) = &mut self.background.pass else {
+            return;
+        };
         if pass.kind == TaskKind::Scrub && end.purpose == Purpose::Check && end.differing != 0 {
             pass.mismatches += 1;
             if pass.repair && !pass.draining {
@@ -422,13 +461,16 @@ impl Array {
 
     fn measure_rate(&mut self) {
         let now = self.now_ns;
-        let Some(pass) = &self.background.pass else { return };
+        let Some(pass) = &self.background.pass else {
+            return;
+        };
         let done = meta::bytes_below(&self.geometry, pass.low());
         let pass = self.background.pass.as_mut().expect("runs");
         let (then, before) = pass.rate_from;
         let elapsed = now.saturating_sub(then);
         if elapsed >= 500_000_000 {
-            pass.rate_bytes = (u128::from(done.saturating_sub(before)) * 1_000_000_000 / u128::from(elapsed)) as u64;
+            pass.rate_bytes = (u128::from(done.saturating_sub(before)) * 1_000_000_000
+                / u128::from(elapsed)) as u64;
             pass.rate_from = (now, done);
         }
     }
@@ -436,7 +478,9 @@ impl Array {
     /// Flushes the refilled members before progress, or the end of the rebuild, is recorded.
     fn pass_save(&mut self, out: &mut Vec<Action>) {
         let now = self.now_ns;
-        let Some(pass) = &self.background.pass else { return };
+        let Some(pass) = &self.background.pass else {
+            return;
+        };
         if pass.kind != TaskKind::Rebuild || pass.saving != Saving::No {
             return;
         }
@@ -453,7 +497,11 @@ impl Array {
             .filter(|m| self.members[m.at()].is_live())
             .collect();
         let pass = self.background.pass.as_mut().expect("runs");
-        pass.saving = Saving::Flushing { left: members.len() as u32, low, failed: false };
+        pass.saving = Saving::Flushing {
+            left: members.len() as u32,
+            low,
+            failed: false,
+        };
         for member in members {
             let io = Io {
                 token: Token::new(Class::Background, 0, u32::from(member.0)),
@@ -466,18 +514,31 @@ impl Array {
         }
     }
 
-    pub(super) fn background_io_done(&mut self, token: Token, result: Result<(), IoError>, out: &mut Vec<Action>) {
+    pub(super) fn background_io_done(
+        &mut self,
+        token: Token,
+        result: Result<(), IoError>,
+        out: &mut Vec<Action>,
+    ) {
         let member = MemberIndex(token.part() as u16);
         self.member_io_ended(member);
         let dropped = result.is_err() && self.write_failed(member, out);
         let bad = result.is_err() && !dropped;
-        let pass = self.background.pass.as_mut().expect("a pass waits for its flush");
+        let pass = self
+            .background
+            .pass
+            .as_mut()
+            .expect("a pass waits for its flush");
         let Saving::Flushing { left, low, failed } = pass.saving else {
             unreachable!("a flush of long work is under way")
         };
         let failed = failed || bad;
         if left > 1 {
-            pass.saving = Saving::Flushing { left: left - 1, low, failed };
+            pass.saving = Saving::Flushing {
+                left: left - 1,
+                low,
+                failed,
+            };
             return;
         }
         pass.saving = Saving::No;
@@ -515,7 +576,9 @@ impl Array {
 
     /// Before a clean stop, after a flush: what has been refilled is kept.
     pub(super) fn background_keep_position(&mut self) {
-        let Some(pass) = &self.background.pass else { return };
+        let Some(pass) = &self.background.pass else {
+            return;
+        };
         if pass.kind != TaskKind::Rebuild {
             return;
         }
@@ -530,7 +593,9 @@ impl Array {
 
     fn pass_end(&mut self, out: &mut Vec<Action>) {
         self.resync_advance();
-        let Some(pass) = &self.background.pass else { return };
+        let Some(pass) = &self.background.pass else {
+            return;
+        };
         let gave_up = pass.failed.len() >= FAILED_MAX && pass.outstanding.is_empty();
         let over = pass.at_end() || pass.outstanding.is_empty() && pass.draining || gave_up;
         if !over || pass.saving != Saving::No {
@@ -563,7 +628,9 @@ impl Array {
 
     /// Regions that the resync has passed without an error are true again.
     fn resync_advance(&mut self) {
-        let Some(pass) = &self.background.pass else { return };
+        let Some(pass) = &self.background.pass else {
+            return;
+        };
         if pass.kind != TaskKind::Resync {
             return;
         }
@@ -573,7 +640,8 @@ impl Array {
         let done: Vec<u32> = (pass.regions_seen..below)
             .filter(|&region| {
                 let first = u64::from(region) * bands;
-                self.regions.needs_sync(region) && pass.failed.range(first..first + bands).next().is_none()
+                self.regions.needs_sync(region)
+                    && pass.failed.range(first..first + bands).next().is_none()
             })
             .collect();
         let pass = self.background.pass.as_mut().expect("runs");

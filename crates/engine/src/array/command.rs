@@ -76,7 +76,10 @@ pub struct CommandError {
 
 impl CommandError {
     fn new(kind: CommandErrorKind, message: impl std::convert::Into<String>) -> CommandError {
-        CommandError { kind, message: message.into() }
+        CommandError {
+            kind,
+            message: message.into(),
+        }
     }
 
     /// The array is not served any more.
@@ -122,9 +125,17 @@ impl Array {
         }
     }
 
-    fn command_begin(&mut self, id: CommandId, command: Command, out: &mut Vec<Action>) -> Result<(), CommandError> {
+    fn command_begin(
+        &mut self,
+        id: CommandId,
+        command: Command,
+        out: &mut Vec<Action>,
+    ) -> Result<(), CommandError> {
         if matches!(self.mode, Mode::Stopping | Mode::Stopped) {
-            return Err(CommandError::new(CommandErrorKind::Stopped, "the array is stopping"));
+            return Err(CommandError::new(
+                CommandErrorKind::Stopped,
+                "the array is stopping",
+            ));
         }
         if self.read_only && command != Command::Stop {
             return Err(CommandError::new(
@@ -135,9 +146,12 @@ impl Array {
         match command {
             Command::Fail { member, force } => self.fail(id, member, force, out),
             Command::Remove { member, force } => self.remove(id, member, force, out),
-            Command::Replace { member, uuid, serial, size_bytes } => {
-                self.replace(id, member, (uuid, serial, size_bytes), out)
-            }
+            Command::Replace {
+                member,
+                uuid,
+                serial,
+                size_bytes,
+            } => self.replace(id, member, (uuid, serial, size_bytes), out),
             Command::Scrub { repair } => {
                 self.scrub_start(repair, out)?;
                 out.push(Action::CommandDone(id, Ok(())));
@@ -170,7 +184,11 @@ impl Array {
         }
         Err(CommandError::new(
             CommandErrorKind::NotFound,
-            format!("no member {}: the array has members 0 to {}", member.0, self.members.len() - 1),
+            format!(
+                "no member {}: the array has members 0 to {}",
+                member.0,
+                self.members.len() - 1
+            ),
         ))
     }
 
@@ -187,7 +205,10 @@ impl Array {
         let already = if gone.is_empty() {
             "it keeps no redundancy".to_owned()
         } else {
-            format!("member(s) {} are already missing or rebuilding", gone.join(", "))
+            format!(
+                "member(s) {} are already missing or rebuilding",
+                gone.join(", ")
+            )
         };
         Err(CommandError::new(
             CommandErrorKind::Refused,
@@ -198,12 +219,22 @@ impl Array {
         ))
     }
 
-    fn fail(&mut self, id: CommandId, member: MemberIndex, force: bool, out: &mut Vec<Action>) -> Result<(), CommandError> {
+    fn fail(
+        &mut self,
+        id: CommandId,
+        member: MemberIndex,
+        force: bool,
+        out: &mut Vec<Action>,
+    ) -> Result<(), CommandError> {
         self.known_member(member)?;
         if !self.members[member.at()].is_live() {
             return Err(CommandError::new(
                 CommandErrorKind::Conflict,
-                format!("member {} is already {}", member.0, self.members[member.at()].state.name()),
+                format!(
+                    "member {} is already {}",
+                    member.0,
+                    self.members[member.at()].state.name()
+                ),
             ));
         }
         self.may_lose(member, force)?;
@@ -212,7 +243,13 @@ impl Array {
         Ok(())
     }
 
-    fn remove(&mut self, id: CommandId, member: MemberIndex, force: bool, out: &mut Vec<Action>) -> Result<(), CommandError> {
+    fn remove(
+        &mut self,
+        id: CommandId,
+        member: MemberIndex,
+        force: bool,
+        out: &mut Vec<Action>,
+    ) -> Result<(), CommandError> {
         self.known_member(member)?;
         if self.members[member.at()].state == MemberState::Removed {
             return Err(CommandError::new(
@@ -242,7 +279,10 @@ impl Array {
         if self.members[member.at()].is_live() || self.is_joining(member) {
             return Err(CommandError::new(
                 CommandErrorKind::Conflict,
-                format!("place {} is taken: fail or remove the member first", member.0),
+                format!(
+                    "place {} is taken: fail or remove the member first",
+                    member.0
+                ),
             ));
         }
         if self.geometry.parity() == 0 {
@@ -256,7 +296,13 @@ impl Array {
         it.read_errors = 0;
         it.write_errors = 0;
         it.errors_before = (0, 0);
-        self.pending.joining.push(Joining { member, command: id, uuid, serial, size_bytes });
+        self.pending.joining.push(Joining {
+            member,
+            command: id,
+            uuid,
+            serial,
+            size_bytes,
+        });
         self.regions_add_member(member, out);
         Ok(())
     }
@@ -269,15 +315,28 @@ impl Array {
     /// The joining drive's identity goes into the superblock with its new state.
     pub(super) fn command_drive_is_member(&mut self, member: MemberIndex) {
         let joining = self.pending.joining.iter().find(|j| j.member == member);
-        if let Some(Joining { uuid, serial, size_bytes, .. }) = joining {
+        if let Some(Joining {
+            uuid,
+            serial,
+            size_bytes,
+            ..
+        }) = joining
+        {
             let (uuid, serial, size_bytes) = (*uuid, serial.clone(), *size_bytes);
             self.meta_set_drive(member, uuid, &serial, size_bytes);
         }
     }
 
     /// A replaced member has got (or refused) its metadata.
-    pub(super) fn command_joined(&mut self, member: MemberIndex, result: Result<(), CommandError>, out: &mut Vec<Action>) {
-        let Some(at) = self.pending.joining.iter().position(|j| j.member == member) else { return };
+    pub(super) fn command_joined(
+        &mut self,
+        member: MemberIndex,
+        result: Result<(), CommandError>,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(at) = self.pending.joining.iter().position(|j| j.member == member) else {
+            return;
+        };
         let id = self.pending.joining.remove(at).command;
         match result {
             Ok(()) => self.meta_when_saved(id, out),
@@ -290,7 +349,9 @@ impl Array {
         if self.mode != Mode::Stopping {
             return;
         }
-        let Some((id, stage)) = self.pending.stop else { return };
+        let Some((id, stage)) = self.pending.stop else {
+            return;
+        };
         match stage {
             StopStage::Draining => {
                 if self.requests.used() > 0 || self.ops.used() > 0 || self.background.busy() {
@@ -332,11 +393,18 @@ impl Array {
         }
     }
 
-    pub(super) fn stop_flushed(&mut self, member: MemberIndex, result: Result<(), IoError>, out: &mut Vec<Action>) {
+    pub(super) fn stop_flushed(
+        &mut self,
+        member: MemberIndex,
+        result: Result<(), IoError>,
+        out: &mut Vec<Action>,
+    ) {
         if result.is_err() && !self.write_failed(member, out) {
             self.broken = true;
         }
-        let Some((id, StopStage::Flushing(left))) = self.pending.stop else { return };
+        let Some((id, StopStage::Flushing(left))) = self.pending.stop else {
+            return;
+        };
         if left > 1 {
             self.pending.stop = Some((id, StopStage::Flushing(left - 1)));
             return;

@@ -173,6 +173,10 @@ mod tests {
         table.acquire(BAND, Hold::Shared, OpId(3));
         assert_eq!(table.join_next(BAND, |_| false), None);
         assert_eq!(table.join_next(BAND, |_| true), Some(OpId(2)));
-        assert_eq!(table.join_next(BAND, |_| true), None, "a reader is never joined");
+        assert_eq!(
+            table.join_next(BAND, |_| true),
+            None,
+            "a reader is never joined"
+        );
     }
 }

@@ -35,7 +35,11 @@ impl Member {
     }
 }
 
-pub(super) fn from_superblock(superblock: &Superblock, geometry: &Geometry, present: &[bool]) -> Vec<Member> {
+pub(super) fn from_superblock(
+    superblock: &Superblock,
+    geometry: &Geometry,
+    present: &[bool],
+) -> Vec<Member> {
     assert_eq!(present.len(), superblock.members.len());
     superblock
         .members
@@ -136,7 +140,12 @@ impl Array {
 
     /// A read on this member failed. True: the member stays, and what could not be read should be
     /// written back.
-    pub(super) fn read_failed(&mut self, member: MemberIndex, error: IoError, out: &mut Vec<Action>) -> bool {
+    pub(super) fn read_failed(
+        &mut self,
+        member: MemberIndex,
+        error: IoError,
+        out: &mut Vec<Action>,
+    ) -> bool {
         let it = &mut self.members[member.at()];
         it.read_errors += 1;
         if !it.is_live() {
@@ -197,7 +206,9 @@ impl Array {
 
     pub(super) fn member_map_failed(&mut self, member: MemberIndex, out: &mut Vec<Action>) {
         out.push(Action::Detach(member));
-        let error = CommandError::drive("the new drive refused the array's metadata: nothing was changed in the array");
+        let error = CommandError::drive(
+            "the new drive refused the array's metadata: nothing was changed in the array",
+        );
         self.command_joined(member, Err(error), out);
     }
 }

@@ -147,7 +147,9 @@ impl Array {
         for member in live {
             let snapshot = self.meta.snapshot.as_ref().expect("a save runs");
             let size_bytes = snapshot.members[member.at()].size_bytes;
-            let copy = snapshot.for_member(member.0, size_bytes).expect("a member holds the areas");
+            let copy = snapshot
+                .for_member(member.0, size_bytes)
+                .expect("a member holds the areas");
             let offset = match self.meta.stage {
                 Stage::CopyA => copy.areas.superblock_a.offset,
                 _ => copy.areas.superblock_b.offset,
@@ -167,7 +169,12 @@ impl Array {
         }
     }
 
-    pub(super) fn meta_io_done(&mut self, token: Token, result: Result<(), IoError>, out: &mut Vec<Action>) {
+    pub(super) fn meta_io_done(
+        &mut self,
+        token: Token,
+        result: Result<(), IoError>,
+        out: &mut Vec<Action>,
+    ) {
         let member = MemberIndex(token.part() as u16);
         self.member_io_ended(member);
         if token.index() == STOP_FLUSH {
@@ -244,7 +251,13 @@ impl Array {
         self.meta.barrier = self.meta.wanted + 1;
     }
 
-    pub(super) fn meta_set_drive(&mut self, member: MemberIndex, uuid: uuid::Uuid, serial: &str, size_bytes: u64) {
+    pub(super) fn meta_set_drive(
+        &mut self,
+        member: MemberIndex,
+        uuid: uuid::Uuid,
+        serial: &str,
+        size_bytes: u64,
+    ) {
         let record = &mut self.meta.superblock.members[member.at()];
         record.uuid = uuid;
         record.serial = clip_serial(serial);

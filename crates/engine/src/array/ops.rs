@@ -73,6 +73,8 @@ pub(super) struct Op {
     failed: bool,
     memory: usize,
     in_region: bool,
+    /// Counted among the region's visitors.
+    visiting: bool,
     /// Check: strips that differ from what the others say.
     differing: u64,
 }
@@ -100,7 +102,11 @@ impl Array {
     fn op_new(&mut self, purpose: Purpose, band: BandKey) -> OpId {
         let id = self.ops.take();
         let op = &mut self.ops[id];
-        assert_eq!(op.phase, Phase::Free, "operation slots are reused only when free");
+        assert_eq!(
+            op.phase,
+            Phase::Free,
+            "operation slots are reused only when free"
+        );
         op.purpose = purpose;
         op.phase = Phase::Lock;
         op.band = band.0;
@@ -114,6 +120,7 @@ impl Array {
         op.failed = false;
         op.memory = 0;
         op.in_region = false;
+        op.visiting = false;
         op.differing = 0;
         OpId(id)
     }
@@ -127,7 +134,11 @@ impl Array {
         repair: bool,
         out: &mut Vec<Action>,
     ) {
-        let purpose = if repair { Purpose::Repair } else { Purpose::Read };
+        let purpose = if repair {
+            Purpose::Repair
+        } else {
+            Purpose::Read
+        };
         let band = self.band_of(stripe, fragments[0].start);
         let id = self.op_new(purpose, band);
         let op = &mut self.ops[id.0];
@@ -185,7 +196,10 @@ impl Array {
                 next.purpose == Purpose::Write
                     && leader.requests.len() < JOINED_MAX
                     && leader.fragments.len() + next.fragments.len() <= FRAGMENTS_MAX
-                    && !next.fragments.iter().any(|a| leader.fragments.iter().any(|b| a.overlaps(b)))
+                    && !next
+                        .fragments
+                        .iter()
+                        .any(|a| leader.fragments.iter().any(|b| a.overlaps(b)))
             });
             let Some(next) = joined else { return };
             self.counters.joined += 1;
@@ -207,10 +221,23 @@ impl Array {
 
     fn op_enter_region(&mut self, id: OpId, out: &mut Vec<Action>) {
         let op = &mut self.ops[id.0];
-        let region = self.geometry.region(StripeIndex(op.band / self.geometry.bands()));
+        let region = self
+            .geometry
+            .region(StripeIndex(op.band / self.geometry.bands()));
         match op.purpose {
             // Nothing is stored in an unwritten region: nothing to decode, refill or compare.
-            Purpose::Rebuild | Purpose::Check | Purpose::Resync if self.regions.is_unwritten(region) => {
+            Purpose::Rebuild | Purpose::Check | Purpose::Resync
+                if self.regions.is_unwritten(region) =>
+            {
+                self.op_end(id, Ok(()), out);
+            }
+            // It was given up while the read waited for the lock.
+            Purpose::Read | Purpose::Repair if self.regions.is_unwritten(region) => {
+                for fragment in &self.ops[id.0].fragments {
+                    if let Memory::Request(request, at) = fragment.memory {
+                        out.push(Action::Zero(request, at, fragment.end - fragment.start));
+                    }
+                }
                 self.op_end(id, Ok(()), out);
             }
             Purpose::Write | Purpose::Resync => {
@@ -219,7 +246,13 @@ impl Array {
                     self.op_region_open(id, out);
                 }
             }
-            _ => self.op_plan_begin(id, out),
+            _ => {
+                op.phase = Phase::Region;
+                if self.region_visit(region, id) {
+                    self.ops[id.0].visiting = true;
+                    self.op_plan_begin(id, out);
+                }
+            }
         }
     }
 
@@ -239,7 +272,13 @@ impl Array {
         let strips = self.strips(band, self.ops[id.0].excluded);
         let rows = self.band_rows(band);
         let targets = self.rebuild_targets(band);
-        let Op { purpose, fragments, plan, excluded, .. } = &mut self.ops[id.0];
+        let Op {
+            purpose,
+            fragments,
+            plan,
+            excluded,
+            ..
+        } = &mut self.ops[id.0];
         let planned = match purpose {
             Purpose::Read => plan::plan_read(&strips, &self.code, fragments, 0, plan),
             Purpose::Repair => {
@@ -266,7 +305,10 @@ impl Array {
         let bytes = self.ops[id.0].plan.memory_bytes();
         // The first operation always gets its memory, so a small pool is slow, not stuck.
         let alone = !self.anyone_has_memory();
-        if bytes > 0 && !alone && (self.memory_free < bytes as isize || !self.memory_waiters.is_empty()) {
+        if bytes > 0
+            && !alone
+            && (self.memory_free < bytes as isize || !self.memory_waiters.is_empty())
+        {
             self.ops[id.0].phase = Phase::Memory;
             self.memory_waiters.push_back(id);
             return;
@@ -312,7 +354,11 @@ impl Array {
     fn op_replan_with_memory(&mut self, id: OpId, out: &mut Vec<Action>) {
         let band = BandKey(self.ops[id.0].band);
         let readable = self.strips(band, self.ops[id.0].excluded).readable;
-        let reads_dead = self.ops[id.0].plan.reads.iter().any(|r| readable & (1 << r.strip) == 0);
+        let reads_dead = self.ops[id.0]
+            .plan
+            .reads
+            .iter()
+            .any(|r| readable & (1 << r.strip) == 0);
         if reads_dead {
             self.op_give_memory(id, out);
             self.op_plan_begin(id, out);
@@ -346,11 +392,21 @@ impl Array {
         }
     }
 
-    fn op_io(&mut self, id: OpId, stripe: StripeIndex, (strip, start, end, kind): (u8, u32, u32, IoKind), out: &mut Vec<Action>) {
+    fn op_io(
+        &mut self,
+        id: OpId,
+        stripe: StripeIndex,
+        (strip, start, end, kind): (u8, u32, u32, IoKind),
+        out: &mut Vec<Action>,
+    ) {
         let member = self.geometry.member(stripe, strip.into());
         let part = self.ops[id.0].parts.len() as u32;
         let write = !matches!(kind, IoKind::Read(_));
-        self.ops[id.0].parts.push(Part { strip, member, write });
+        self.ops[id.0].parts.push(Part {
+            strip,
+            member,
+            write,
+        });
         let io = Io {
             token: Token::new(Class::Op, id.0, part),
             member,
@@ -361,8 +417,18 @@ impl Array {
         self.member_io(io, out);
     }
 
-    pub(super) fn op_io_done(&mut self, id: OpId, part: u32, result: Result<(), IoError>, out: &mut Vec<Action>) {
-        let Part { strip, member, write } = self.ops[id.0].parts[part as usize];
+    pub(super) fn op_io_done(
+        &mut self,
+        id: OpId,
+        part: u32,
+        result: Result<(), IoError>,
+        out: &mut Vec<Action>,
+    ) {
+        let Part {
+            strip,
+            member,
+            write,
+        } = self.ops[id.0].parts[part as usize];
         self.member_io_ended(member);
         if let Err(error) = result {
             if !write {
@@ -386,7 +452,11 @@ impl Array {
 
     fn op_reads_done(&mut self, id: OpId, out: &mut Vec<Action>) {
         let op = &self.ops[id.0];
-        let missed = op.plan.reads.iter().any(|r| op.excluded & (1 << r.strip) != 0);
+        let missed = op
+            .plan
+            .reads
+            .iter()
+            .any(|r| op.excluded & (1 << r.strip) != 0);
         if missed {
             self.op_give_memory(id, out);
             self.serve_memory_waiters(out);
@@ -403,9 +473,10 @@ impl Array {
         let writable = self.strips(band, 0).writable;
         let op = &mut self.ops[id.0];
         if op.purpose == Purpose::Read && op.excluded & writable != 0 {
-            self.unlock(band, Hold::Shared, out);
             self.ops[id.0].purpose = Purpose::Repair;
             self.ops[id.0].phase = Phase::Lock;
+            self.op_unvisit(id, out);
+            self.unlock(band, Hold::Shared, out);
             self.op_lock(id, out);
         } else {
             self.op_plan_begin(id, out);
@@ -435,7 +506,11 @@ impl Array {
     /// from what the others say.
     pub fn computed(&mut self, id: OpId, differing: u64, out: &mut Vec<Action>) {
         let op = &mut self.ops[id.0];
-        assert_eq!(op.phase, Phase::Computing, "only what was asked for is computed");
+        assert_eq!(
+            op.phase,
+            Phase::Computing,
+            "only what was asked for is computed"
+        );
         op.differing = differing;
         self.op_write(id, out);
     }
@@ -462,7 +537,10 @@ impl Array {
                 ),
                 From::Fragment(number) => match op.fragments[usize::from(number)].memory {
                     Memory::Request(request, at) => IoKind::Write(
-                        IoMemory::Request(request, at + (write.start - op.fragments[usize::from(number)].start)),
+                        IoMemory::Request(
+                            request,
+                            at + (write.start - op.fragments[usize::from(number)].start),
+                        ),
                         op.durable,
                     ),
                     Memory::Zeroes => IoKind::WriteZeroes,
@@ -490,7 +568,8 @@ impl Array {
         }
         // What the survivors hold is enough only if no more are missing than parities replace.
         let lost = !self.strips(band, 0).writable & plan::mask(self.geometry.strips());
-        let too_many = op.purpose == Purpose::Write && lost.count_ones() as usize > self.geometry.parity();
+        let too_many =
+            op.purpose == Purpose::Write && lost.count_ones() as usize > self.geometry.parity();
         // A repair has delivered what it read even if the member refused it back.
         let failed = op.failed && op.purpose != Purpose::Repair;
         let result = if failed || too_many {
@@ -518,7 +597,11 @@ impl Array {
             let region = self.geometry.region(self.stripe_of(end.band));
             self.region_leave(region, failed_write, out);
         }
-        if matches!(end.purpose, Purpose::Rebuild | Purpose::Check | Purpose::Resync) {
+        self.op_unvisit(id, out);
+        if matches!(
+            end.purpose,
+            Purpose::Rebuild | Purpose::Check | Purpose::Resync
+        ) {
             self.background_op_ended(end, out);
         }
         self.ops.give(id.0);
@@ -529,6 +612,15 @@ impl Array {
         self.unlock(end.band, hold, out);
         self.serve_memory_waiters(out);
         self.stop_step(out);
+    }
+
+    fn op_unvisit(&mut self, id: OpId, out: &mut Vec<Action>) {
+        let op = &mut self.ops[id.0];
+        let band = BandKey(op.band);
+        if std::mem::take(&mut op.visiting) {
+            let region = self.geometry.region(self.stripe_of(band));
+            self.region_unvisit(region, out);
+        }
     }
 
     /// Keeps the vector's memory for the slot's next use, unless it was taken again meanwhile.
@@ -543,10 +635,9 @@ impl Array {
     fn unlock(&mut self, band: BandKey, hold: Hold, out: &mut Vec<Action>) {
         let mut granted = std::mem::take(&mut self.granted);
         self.locks.release(band, hold, &mut granted);
-        for index in 0..granted.len() {
-            self.op_locked(granted[index], out);
+        for op in granted.drain(..) {
+            self.op_locked(op, out);
         }
-        granted.clear();
         self.granted = granted;
     }
 }

@@ -11,7 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::format::region_map::{MAP_PAGE_BYTES, MapPlace, RegionEntry, RegionState, encode_page, page_of};
+use crate::format::region_map::{
+    MAP_PAGE_BYTES, MapPlace, RegionEntry, RegionState, encode_page, page_of,
+};
 
 /// A dirty region without writes for this long is made clean.
 const IDLE_BEFORE_CLEAN_NS: u64 = 3_000_000_000;
@@ -72,6 +74,8 @@ pub(super) struct Regions {
     cleaning: BTreeSet<u32>,
     job: Option<Job>,
     new_members: VecDeque<MemberIndex>,
+    /// Operations that read what is stored in a region: its content is not given up under them.
+    visitors: FastMap<u32, u32>,
     next_clean_ns: u64,
     /// Regions in state needs-sync: a quick answer for the usual zero.
     needs_sync: u64,
@@ -81,7 +85,11 @@ pub(super) struct Regions {
 impl Regions {
     pub(super) fn new(geometry: &Geometry, map: RegionMap) -> Regions {
         assert_eq!(map.regions(), geometry.regions());
-        let needs_sync = map.entries.iter().filter(|e| e.state() == RegionState::NeedsSync).count();
+        let needs_sync = map
+            .entries
+            .iter()
+            .filter(|e| e.state() == RegionState::NeedsSync)
+            .count();
         Regions {
             map,
             active: FastMap::default(),
@@ -89,6 +97,7 @@ impl Regions {
             cleaning: BTreeSet::new(),
             job: None,
             new_members: VecDeque::new(),
+            visitors: FastMap::default(),
             next_clean_ns: 0,
             needs_sync: needs_sync as u64,
             stopping: false,
@@ -138,7 +147,10 @@ impl Regions {
 
     /// No job runs or waits, and no region is open.
     pub(super) fn is_quiet(&self) -> bool {
-        self.job.is_none() && self.wanted.is_empty() && self.active.is_empty() && self.new_members.is_empty()
+        self.job.is_none()
+            && self.wanted.is_empty()
+            && self.active.is_empty()
+            && self.new_members.is_empty()
     }
 
     fn set(&mut self, region: u32, state: RegionState, generation: u64) {
@@ -168,7 +180,10 @@ impl Array {
     /// on by [`Array::op_region_open`] or [`Array::op_region_failed`].
     pub(super) fn region_enter(&mut self, region: u32, op: OpId, out: &mut Vec<Action>) -> bool {
         let now = self.now_ns;
-        let on_disk = matches!(self.regions.state(region), RegionState::Dirty | RegionState::NeedsSync);
+        let on_disk = matches!(
+            self.regions.state(region),
+            RegionState::Dirty | RegionState::NeedsSync
+        );
         let phase = if on_disk { Phase::Open } else { Phase::Wanted };
         let known = self.regions.is_active(region);
         let active = self.regions.activate(region, phase, now);
@@ -184,13 +199,52 @@ impl Array {
         false
     }
 
+    /// True: `op` may read what is stored in the region until it leaves. False: the region is
+    /// being given up; `op` waits and is let on as by [`Array::region_enter`].
+    pub(super) fn region_visit(&mut self, region: u32, op: OpId) -> bool {
+        let given_up = self
+            .regions
+            .job
+            .as_ref()
+            .is_some_and(|job| job.discard.contains(&region));
+        if given_up {
+            let active = self.regions.active.get_mut(&region).expect("discarding");
+            active.waiting.push_back(op);
+            return false;
+        }
+        *self.regions.visitors.entry(region).or_insert(0) += 1;
+        true
+    }
+
+    pub(super) fn region_unvisit(&mut self, region: u32, out: &mut Vec<Action>) {
+        let visitors = self.regions.visitors.get_mut(&region).expect("visited");
+        *visitors -= 1;
+        if *visitors > 0 {
+            return;
+        }
+        self.regions.visitors.remove(&region);
+        let waited =
+            self.regions.active.get(&region).is_some_and(|a| {
+                a.phase == Phase::Open && a.in_flight == 0 && !a.discards.is_empty()
+            });
+        if waited {
+            self.regions.wanted.insert(region);
+            self.region_job_start(out);
+        }
+    }
+
     pub(super) fn region_leave(&mut self, region: u32, failed: bool, out: &mut Vec<Action>) {
         let now = self.now_ns;
-        let active = self.regions.active.get_mut(&region).expect("region is open");
+        let active = self
+            .regions
+            .active
+            .get_mut(&region)
+            .expect("region is open");
         active.in_flight -= 1;
         active.last_use_ns = now;
         let discard = active.in_flight == 0 && !active.discards.is_empty();
-        if failed && self.geometry.parity() > 0 && self.regions.state(region) == RegionState::Dirty {
+        if failed && self.geometry.parity() > 0 && self.regions.state(region) == RegionState::Dirty
+        {
             // Part of a stripe may be written and part not: parity there is not to be believed.
             let generation = self.regions.map.entries[region as usize].generation();
             self.regions.set(region, RegionState::NeedsSync, generation);
@@ -202,7 +256,12 @@ impl Array {
     }
 
     /// Gives a region's content up on behalf of a request's part.
-    pub(super) fn region_discard(&mut self, region: u32, request: RequestId, out: &mut Vec<Action>) {
+    pub(super) fn region_discard(
+        &mut self,
+        region: u32,
+        request: RequestId,
+        out: &mut Vec<Action>,
+    ) {
         let now = self.now_ns;
         let known = self.regions.is_active(region);
         let active = self.regions.activate(region, Phase::Open, now);
@@ -251,9 +310,15 @@ impl Array {
     fn job_collect(&mut self, job: &mut Job) {
         for region in std::mem::take(&mut self.regions.wanted) {
             let state = self.regions.state(region);
-            let active = self.regions.active.get_mut(&region).expect("wanted regions are active");
-            if active.phase == Phase::Open && active.in_flight > 0 {
-                continue; // a discard that must wait; the last write to leave asks again
+            let active = self
+                .regions
+                .active
+                .get_mut(&region)
+                .expect("wanted regions are active");
+            let visited =
+                !active.discards.is_empty() && self.regions.visitors.contains_key(&region);
+            if active.phase == Phase::Open && (active.in_flight > 0 || visited) {
+                continue; // a discard that must wait; the last one to leave asks again
             }
             active.phase = Phase::Changing;
             if !active.discards.is_empty() {
@@ -268,7 +333,9 @@ impl Array {
             }
         }
         for region in std::mem::take(&mut self.regions.cleaning) {
-            let Some(active) = self.regions.active.get_mut(&region) else { continue };
+            let Some(active) = self.regions.active.get_mut(&region) else {
+                continue;
+            };
             if active.phase == Phase::Open && active.in_flight == 0 && active.discards.is_empty() {
                 active.phase = Phase::Changing;
                 job.changes.insert(region, RegionState::Clean);
@@ -286,7 +353,8 @@ impl Array {
         if !sequential {
             return;
         }
-        let most = (AHEAD_BYTES_MAX / self.geometry.region_bytes()).min(u64::from(AHEAD_REGIONS)) as u32;
+        let most =
+            (AHEAD_BYTES_MAX / self.geometry.region_bytes()).min(u64::from(AHEAD_REGIONS)) as u32;
         for next in region + 1..=(region + most).min(self.regions.len() - 1) {
             let free = self.regions.is_unwritten(next) && !self.regions.is_active(next);
             if !free || job.changes.contains_key(&next) {
@@ -311,7 +379,9 @@ impl Array {
             let offset = start + u64::from(region) * bytes;
             match runs.last_mut() {
                 // One operation stays below 1 GiB: lengths are 32 bits at the port.
-                Some((first, length)) if *first + *length == offset && *length < 1 << 30 => *length += bytes,
+                Some((first, length)) if *first + *length == offset && *length < 1 << 30 => {
+                    *length += bytes
+                }
                 _ => runs.push((offset, bytes)),
             }
         }
@@ -324,7 +394,14 @@ impl Array {
         self.job_stage_done_if_idle(out);
     }
 
-    fn job_io(&mut self, member: MemberIndex, offset: u64, length: u32, kind: IoKind, out: &mut Vec<Action>) {
+    fn job_io(
+        &mut self,
+        member: MemberIndex,
+        offset: u64,
+        length: u32,
+        kind: IoKind,
+        out: &mut Vec<Action>,
+    ) {
         let job = self.regions.job.as_mut().expect("a job runs");
         job.outstanding += 1;
         let io = Io {
@@ -337,7 +414,12 @@ impl Array {
         self.member_io(io, out);
     }
 
-    pub(super) fn region_io_done(&mut self, token: Token, result: Result<(), IoError>, out: &mut Vec<Action>) {
+    pub(super) fn region_io_done(
+        &mut self,
+        token: Token,
+        result: Result<(), IoError>,
+        out: &mut Vec<Action>,
+    ) {
         let member = MemberIndex(token.part() as u16);
         self.member_io_ended(member);
         if result.is_err() {
@@ -403,7 +485,13 @@ impl Array {
             let place = self.map_place(member);
             let pages: Vec<_> = self.regions.map.initial_pages(&place).collect();
             for (offset, bytes) in pages {
-                self.job_io(member, offset, bytes.len() as u32, IoKind::WriteMeta(bytes.to_vec()), out);
+                self.job_io(
+                    member,
+                    offset,
+                    bytes.len() as u32,
+                    IoKind::WriteMeta(bytes.to_vec()),
+                    out,
+                );
             }
             return;
         }
@@ -411,7 +499,9 @@ impl Array {
         for (region, state) in changes {
             let (page, at) = page_of(u64::from(region));
             let map = &self.regions.map;
-            let entries = pages.entry(page).or_insert_with(|| map.page_entries(page).to_vec());
+            let entries = pages
+                .entry(page)
+                .or_insert_with(|| map.page_entries(page).to_vec());
             entries[at] = RegionEntry::new(state, generation);
         }
         let live: Vec<MemberIndex> = self.live_members().collect();
@@ -424,7 +514,13 @@ impl Array {
                 let mut bytes = vec![0; MAP_PAGE_BYTES];
                 encode_page(&mut bytes, &place, page, page_generation, &entries);
                 let offset = place.offset(page, page_generation);
-                self.job_io(member, offset, MAP_PAGE_BYTES as u32, IoKind::WriteMeta(bytes), out);
+                self.job_io(
+                    member,
+                    offset,
+                    MAP_PAGE_BYTES as u32,
+                    IoKind::WriteMeta(bytes),
+                    out,
+                );
             }
         }
     }
@@ -461,7 +557,9 @@ impl Array {
 
     fn region_changed(&mut self, region: u32, state: RegionState, out: &mut Vec<Action>) {
         let now = self.now_ns;
-        let Some(active) = self.regions.active.get_mut(&region) else { return };
+        let Some(active) = self.regions.active.get_mut(&region) else {
+            return;
+        };
         if state != RegionState::Dirty {
             if active.waiting.is_empty() && active.discards.is_empty() {
                 self.regions.active.remove(&region);
@@ -516,8 +614,10 @@ impl Array {
     fn job_failed(&mut self, out: &mut Vec<Action>) {
         let job = self.regions.job.take().expect("a job runs");
         self.broken |= job.whole_map_for.is_none();
-        for (&region, _) in &job.changes {
-            let Some(active) = self.regions.active.remove(&region) else { continue };
+        for &region in job.changes.keys() {
+            let Some(active) = self.regions.active.remove(&region) else {
+                continue;
+            };
             for op in active.waiting {
                 self.op_region_failed(op, out);
             }

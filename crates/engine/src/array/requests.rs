@@ -50,7 +50,11 @@ impl Array {
         out: &mut Vec<Action>,
     ) -> RequestId {
         let id = self.requests.take();
-        let length = if operation == Operation::Flush { 0 } else { length };
+        let length = if operation == Operation::Flush {
+            0
+        } else {
+            length
+        };
         self.requests[id] = Request {
             operation: Some(operation),
             offset,
@@ -173,7 +177,10 @@ impl Array {
 
     fn request_ended(&mut self, id: RequestId, out: &mut Vec<Action>) {
         let request = &mut self.requests[id.0];
-        let zeroed = matches!(request.operation, Some(Operation::WriteZeroes | Operation::Discard));
+        let zeroed = matches!(
+            request.operation,
+            Some(Operation::WriteZeroes | Operation::Discard)
+        );
         if zeroed && request.error.is_none() && std::mem::take(&mut request.durable) {
             // Zeroing by the drive's own command is made durable by a flush, not by FUA.
             return self.flush_begin(id, out);
@@ -216,7 +223,8 @@ impl Array {
             out.push(Action::Zero(id, at, (to - from) as u32));
             return;
         }
-        let simple = self.all_active && !self.regions.needs_sync(region) && self.geometry.data() > 1;
+        let simple =
+            self.all_active && !self.regions.needs_sync(region) && self.geometry.data() > 1;
         let lost = |piece: &crate::layout::StripPiece| self.readable_copy(piece).is_none();
         if !simple && self.pieces(from, to).any(|piece| lost(&piece)) {
             return self.read_by_bands(id, stripe, from, to, out);
@@ -225,7 +233,11 @@ impl Array {
         while cursor < to {
             let piece = self.geometry.piece(cursor, to - cursor);
             let at = (cursor - self.requests[id.0].offset) as u32;
-            let copy = if simple { Some(piece.strip) } else { self.readable_copy(&piece) };
+            let copy = if simple {
+                Some(piece.strip)
+            } else {
+                self.readable_copy(&piece)
+            };
             self.direct_read(id, &piece, copy.expect("every piece is readable"), at, out);
             cursor += u64::from(piece.length);
         }
@@ -258,7 +270,10 @@ impl Array {
             .min_by_key(|&copy| {
                 let member = self.geometry.member(stripe, copy);
                 // Ties go round by stripe, so that a lone reader uses all copies.
-                (self.members[member.at()].in_flight, (copy as u64 + stripe.0) % first.parity.max(1) as u64)
+                (
+                    self.members[member.at()].in_flight,
+                    (copy as u64 + stripe.0) % first.parity.max(1) as u64,
+                )
             })
             .map(|copy| copy as u8)
     }
@@ -332,7 +347,14 @@ impl Array {
 
     /// Reads the part of a stripe in which a strip is missing: bands that touch a missing strip
     /// become operations, the others are read directly.
-    fn read_by_bands(&mut self, id: RequestId, stripe: StripeIndex, from: u64, to: u64, out: &mut Vec<Action>) {
+    fn read_by_bands(
+        &mut self,
+        id: RequestId,
+        stripe: StripeIndex,
+        from: u64,
+        to: u64,
+        out: &mut Vec<Action>,
+    ) {
         for band in 0..self.geometry.bands() {
             let key = BandKey(stripe.0 * self.geometry.bands() + band);
             let fragments = self.fragments_in_band(id, key, from, to);
@@ -344,7 +366,13 @@ impl Array {
     }
 
     /// Fragments of volume bytes `from..to` (within one stripe) in one band.
-    fn fragments_in_band(&self, id: RequestId, band: BandKey, from: u64, to: u64) -> arrayvec::ArrayVec<Fragment, 64> {
+    fn fragments_in_band(
+        &self,
+        id: RequestId,
+        band: BandKey,
+        from: u64,
+        to: u64,
+    ) -> arrayvec::ArrayVec<Fragment, 64> {
         let request = &self.requests[id.0];
         let (low, high) = self.band_rows(band);
         let mut fragments = arrayvec::ArrayVec::new();
@@ -422,13 +450,22 @@ impl Array {
         }
     }
 
-    pub(super) fn flush_done(&mut self, token: Token, result: Result<(), IoError>, out: &mut Vec<Action>) {
+    pub(super) fn flush_done(
+        &mut self,
+        token: Token,
+        result: Result<(), IoError>,
+        out: &mut Vec<Action>,
+    ) {
         let member = MemberIndex(token.part() as u16);
         self.member_io_ended(member);
         let ok = result.is_ok() || self.write_failed(member, out);
         self.part_done(
             RequestId(token.index()),
-            if ok { Ok(()) } else { Err(BlockError::Unavailable) },
+            if ok {
+                Ok(())
+            } else {
+                Err(BlockError::Unavailable)
+            },
             out,
         );
     }

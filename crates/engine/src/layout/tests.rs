@@ -119,23 +119,38 @@ fn requests_that_cannot_be_are_refused_with_the_rule() {
         (request(Level::Raid0, 481), "at most 480"),
         (request(Level::NPlusM, 8), "needs the number of parities"),
         (
-            GeometryRequest { parity: Some(5), ..request(Level::NPlusM, 8) },
+            GeometryRequest {
+                parity: Some(5),
+                ..request(Level::NPlusM, 8)
+            },
             "may not outnumber",
         ),
         (
-            GeometryRequest { group_size: Some(4), ..request(Level::Raid50, 10) },
+            GeometryRequest {
+                group_size: Some(4),
+                ..request(Level::Raid50, 10)
+            },
             "do not divide",
         ),
         (
-            GeometryRequest { strip_size_bytes: Some(48 << 10), ..request(Level::Raid5, 4) },
+            GeometryRequest {
+                strip_size_bytes: Some(48 << 10),
+                ..request(Level::Raid5, 4)
+            },
             "power of two",
         ),
         (
-            GeometryRequest { block_size_bytes: Some(1024), ..request(Level::Raid5, 4) },
+            GeometryRequest {
+                block_size_bytes: Some(1024),
+                ..request(Level::Raid5, 4)
+            },
             "512 or 4096",
         ),
         (
-            GeometryRequest { parity: Some(2), ..request(Level::Raid5, 4) },
+            GeometryRequest {
+                parity: Some(2),
+                ..request(Level::Raid5, 4)
+            },
             "belongs to level n+m",
         ),
     ];

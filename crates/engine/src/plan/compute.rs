@@ -26,7 +26,14 @@ where
 {
     let mut differing = 0;
     for span in &plan.spans {
-        let mut step = Step { plan, fragments, code, slots, request, span };
+        let mut step = Step {
+            plan,
+            fragments,
+            code,
+            slots,
+            request,
+            span,
+        };
         match span.way {
             Way::Direct => {}
             Way::FullStripe | Way::ReconstructWrite => step.encode(),
@@ -61,7 +68,12 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
 
     fn take(&mut self, slots: impl Iterator<Item = usize>) -> ArrayVec<(usize, S), SLOTS_MAX> {
         slots
-            .map(|slot| (slot, self.slots[slot].take().expect("the plan's slots exist")))
+            .map(|slot| {
+                (
+                    slot,
+                    self.slots[slot].take().expect("the plan's slots exist"),
+                )
+            })
             .collect()
     }
 
@@ -76,12 +88,16 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
         if self.span.written & (1 << strip) == 0 {
             return self.stored(strip);
         }
-        self.fragment(strip).expect("a written strip has a fragment")
+        self.fragment(strip)
+            .expect("a written strip has a fragment")
     }
 
     fn fragment(&self, strip: usize) -> Option<&[u8]> {
         let (start, end) = (self.span.start, self.span.end);
-        let fragment = self.fragments.iter().find(|f| f.covers(strip, start, end))?;
+        let fragment = self
+            .fragments
+            .iter()
+            .find(|f| f.covers(strip, start, end))?;
         let length = (end - start) as usize;
         Some(match fragment.memory {
             Memory::Zeroes => &ZEROES[..length],
@@ -102,10 +118,15 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
         }
         let (rows, parities) = (self.rows(), self.parities());
         let mut outputs = self.take(strips_of(parities));
-        let inputs: ArrayVec<&[u8], STRIPS_MAX> = (0..self.code.data()).map(|s| self.content(s)).collect();
-        let mut out: ArrayVec<&mut [u8], STRIPS_MAX> =
-            outputs.iter_mut().map(|(_, m)| &mut m.as_mut()[rows.clone()]).collect();
-        self.code.encoder().apply_rows(parities >> self.code.data(), &inputs, &mut out);
+        let inputs: ArrayVec<&[u8], STRIPS_MAX> =
+            (0..self.code.data()).map(|s| self.content(s)).collect();
+        let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
+            .iter_mut()
+            .map(|(_, m)| &mut m.as_mut()[rows.clone()])
+            .collect();
+        self.code
+            .encoder()
+            .apply_rows(parities >> self.code.data(), &inputs, &mut out);
         drop((inputs, out));
         self.give(outputs);
     }
@@ -114,19 +135,27 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
         let (rows, parities) = (self.rows(), self.parities());
         let mut outputs = self.take(strips_of(parities));
         for strip in strips_of(self.span.written) {
-            let mut out: ArrayVec<&mut [u8], STRIPS_MAX> =
-                outputs.iter_mut().map(|(_, m)| &mut m.as_mut()[rows.clone()]).collect();
+            let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
+                .iter_mut()
+                .map(|(_, m)| &mut m.as_mut()[rows.clone()])
+                .collect();
             let inputs = [self.stored(strip), self.content(strip)];
-            self.code
-                .updater(strip)
-                .accumulate_rows(parities >> self.code.data(), &inputs, &mut out);
+            self.code.updater(strip).accumulate_rows(
+                parities >> self.code.data(),
+                &inputs,
+                &mut out,
+            );
         }
         self.give(outputs);
     }
 
     /// Decodes the wanted strips into their slots, `shift` slots further on.
     fn decode(&mut self, shift: usize) {
-        let decoder = self.span.decoder.clone().expect("a span that decodes has a decoder");
+        let decoder = self
+            .span
+            .decoder
+            .clone()
+            .expect("a span that decodes has a decoder");
         let rows = self.rows();
         let mut outputs = self.take(decoder.wanted().iter().map(|&s| usize::from(s) + shift));
         let inputs: ArrayVec<&[u8], STRIPS_MAX> = decoder
@@ -138,12 +167,15 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
                 if self.slots[strip].is_some() && self.plan.slots & (1 << strip) != 0 {
                     self.stored(strip)
                 } else {
-                    self.fragment(strip).expect("a source is in its slot or in the request")
+                    self.fragment(strip)
+                        .expect("a source is in its slot or in the request")
                 }
             })
             .collect();
-        let mut out: ArrayVec<&mut [u8], STRIPS_MAX> =
-            outputs.iter_mut().map(|(_, m)| &mut m.as_mut()[rows.clone()]).collect();
+        let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
+            .iter_mut()
+            .map(|(_, m)| &mut m.as_mut()[rows.clone()])
+            .collect();
         decoder.transform().apply(&inputs, &mut out);
         drop((inputs, out));
         self.give(outputs);
@@ -157,7 +189,9 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
         let mut differing = 0;
         for &strip in decoder.wanted() {
             let strip = usize::from(strip);
-            let computed = self.slots[strips + strip].as_ref().expect("the plan's slots exist");
+            let computed = self.slots[strips + strip]
+                .as_ref()
+                .expect("the plan's slots exist");
             if self.stored(strip) != &computed.as_ref()[rows.clone()] {
                 differing |= 1 << strip;
             }

@@ -127,7 +127,7 @@ fn fill<P: Port>(core: &mut Core<P>, load: &Load) -> anyhow::Result<()> {
     let mut offset = 0;
     while offset < load.volume_bytes {
         let length = PIECE_BYTES.min(load.volume_bytes - offset);
-        let ended: Arc<Mutex<Option<(Result<(), BlockError>, Option<Buffer>)>>> = Arc::default();
+        let ended: Arc<Mutex<Option<Ended>>> = Arc::default();
         let answer = ended.clone();
         let request = BlockRequest {
             operation: Operation::Write,
@@ -136,11 +136,11 @@ fn fill<P: Port>(core: &mut Core<P>, load: &Load) -> anyhow::Result<()> {
             durable: false,
             buffer: spare.take(),
             done: Box::new(move |result, buffer| {
-                *answer.lock().expect("no panic while held") = Some((result, buffer));
+                *answer.lock().expect("no panic while held") = Some((0, result, buffer));
             }),
         };
         core.message(Message::Block(load.slot, request), 0);
-        let (result, buffer) = loop {
+        let (_, result, buffer) = loop {
             if let Some(answer) = ended.lock().expect("no panic while held").take() {
                 break answer;
             }

@@ -20,7 +20,7 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub cores: usize,
     /// Memory for stripe buffers, all cores together
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "128MiB", value_parser = size::parse)]
     pub memory: u64,
     /// Log level: error, warn, info, debug, trace [default: $RUST_LOG, or info]
     #[arg(long, value_name = "LEVEL")]

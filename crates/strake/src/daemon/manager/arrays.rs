@@ -12,15 +12,13 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 /// What to do with a member of an array that is destroyed already.
-const CLEAN_LATER: &str =
-    "if one comes back, erase it with `strake drive clean DRIVE --force`";
+const CLEAN_LATER: &str = "if one comes back, erase it with `strake drive clean DRIVE --force`";
 
 /// Members of a running array that have no drive now though one is expected.
 fn absent(handle: &dyn ArrayHandle) -> Result<usize> {
     let status = handle.status().map_err(node_error)?;
-    let gone = |member: &&MemberStatus| {
-        member.path.is_none() && member.state != MemberState::Removed
-    };
+    let gone =
+        |member: &&MemberStatus| member.path.is_none() && member.state != MemberState::Removed;
     Ok(status.members.iter().filter(gone).count())
 }
 
@@ -155,7 +153,9 @@ impl Manager {
                 let mut message =
                     format!("array {name} destroyed: its data is gone, its drives are free");
                 if missing > 0 {
-                    message += &format!("; {missing} members were not there and keep their metadata: {CLEAN_LATER}");
+                    message += &format!(
+                        "; {missing} members were not there and keep their metadata: {CLEAN_LATER}"
+                    );
                 }
                 message
             }
