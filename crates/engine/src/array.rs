@@ -31,7 +31,7 @@ use strake_codec::Code;
 
 use crate::block::{BlockError, Operation};
 use crate::format::region_map::RegionMap;
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{MemberState, Superblock};
 use crate::layout::{Geometry, MemberIndex, StripeIndex};
 use crate::plan::{Plan, RequestId, Strips};
 
@@ -194,6 +194,9 @@ pub struct Start {
     pub regions: RegionMap,
     /// Serve reads only and write nothing.
     pub read_only: bool,
+    /// The administrator accepts that in regions that need a resync the strips of missing members
+    /// are what parity says they are.
+    pub accept_doubtful: bool,
     /// Bytes that the slots of all operations may take together.
     pub memory_bytes: usize,
     /// Now.
@@ -229,6 +232,13 @@ enum Mode {
     Stopped,
 }
 
+/// What was accepted at the start although it may be wrong: see [`Start::accept_doubtful`].
+#[derive(Default)]
+struct Accepted {
+    regions: std::collections::BTreeSet<u32>,
+    missing: Vec<bool>,
+}
+
 /// The state machine of one array.
 pub struct Array {
     geometry: Geometry,
@@ -246,6 +256,7 @@ pub struct Array {
     background: Background,
     mode: Mode,
     read_only: bool,
+    accepted: Accepted,
     /// Metadata could not be written where it must be: no more writes.
     broken: bool,
     now_ns: u64,
@@ -265,7 +276,7 @@ impl Array {
         let geometry = meta::geometry(&superblock);
         let members = members::from_superblock(&superblock, &geometry, &start.present);
         let mut array = Array {
-            regions: Regions::new(&geometry, start.regions),
+            regions: Regions::new(&geometry, start.regions, start.now_ns),
             meta: Meta::new(superblock),
             background: Background::default(),
             geometry,
@@ -279,6 +290,7 @@ impl Array {
             granted: Vec::new(),
             mode: Mode::Starting,
             read_only: start.read_only,
+            accepted: Accepted::default(),
             broken: false,
             now_ns: start.now_ns,
             last_request_ns: 0,
@@ -289,6 +301,9 @@ impl Array {
             pending: command::Pending::default(),
             counters: Counters::default(),
         };
+        if start.accept_doubtful {
+            array.accept_doubtful();
+        }
         array.members_changed();
         if array.read_only {
             array.mode = Mode::Running;
@@ -379,6 +394,7 @@ impl Array {
             Class::Meta => self.meta_io_done(token, result, out),
             Class::Background => self.background_io_done(token, result, out),
         }
+        self.stop_step(out);
     }
 
     /// Says what time it is, without work.
@@ -457,7 +473,13 @@ impl Array {
                 }
             }
         }
-        if self.regions.needs_sync(self.geometry.region(stripe)) {
+        let region = self.geometry.region(stripe);
+        if self.regions.needs_sync(region) && self.is_accepted(region, stripe) {
+            // Strips that may contradict each other: always the same k are believed.
+            strips.readable = crate::plan::strips_of(strips.readable)
+                .take(data)
+                .fold(0, |mask, strip| mask | 1 << strip);
+        } else if self.regions.needs_sync(region) {
             // Parity may not match data here. Of mirrors one copy, always the same, is the truth.
             strips.readable &= if data == 1 {
                 strips.readable & strips.readable.wrapping_neg()
@@ -467,6 +489,31 @@ impl Array {
         }
         strips.readable &= !excluded;
         strips
+    }
+
+    /// The administrator accepts what parity says of the members missing now, in the regions that
+    /// need a resync now.
+    fn accept_doubtful(&mut self) {
+        self.accepted = Accepted {
+            regions: self.regions.all_needing_sync(),
+            missing: self
+                .members
+                .iter()
+                .map(|member| !(member.attached && member.state == MemberState::Active))
+                .collect(),
+        };
+    }
+
+    /// Whether missing data strips of this stripe, which needs a resync, are what parity says.
+    fn is_accepted(&self, region: u32, stripe: StripeIndex) -> bool {
+        if !self.accepted.regions.contains(&region) {
+            return false;
+        }
+        let mut missing = (0..self.geometry.data())
+            .map(|strip| self.geometry.member(stripe, strip))
+            .filter(|member| self.members[member.at()].state != MemberState::Active)
+            .peekable();
+        missing.peek().is_some() && missing.all(|member| self.accepted.missing[member.at()])
     }
 
     fn live_members(&self) -> impl Iterator<Item = MemberIndex> + '_ {

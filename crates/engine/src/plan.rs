@@ -423,7 +423,14 @@ pub fn plan_read(
     plan: &mut Plan,
 ) -> Result<(), Unavailable> {
     plan.clear();
-    let wanted = wanted_strips(strips, fragments) | repair;
+    let lost = wanted_strips(strips, fragments);
+    // What was to be repaired may have become readable (or of no interest) meanwhile.
+    let repair = if lost != 0 || strips.data == 1 {
+        repair
+    } else {
+        0
+    };
+    let wanted = lost | repair;
     let touches = |f: &Fragment| wanted & (1 << f.strip) != 0 || strips.data == 1;
     for (index, fragment) in fragments.iter().enumerate() {
         if wanted == 0 || !touches(fragment) {
@@ -557,17 +564,37 @@ pub fn plan_check(
 
 /// Plans the recomputing of the writable parities from data (resync, scrub with repair).
 ///
+/// With `accept`, what the first k readable strips say is believed where data strips are missing.
+///
 /// # Errors
 /// [`Unavailable`] when a data strip cannot be read: parity is all that is left of it, and
 /// must not be overwritten.
 pub fn plan_resync(
     strips: &Strips,
+    code: &Code,
+    accept: bool,
     (start, end): (u32, u32),
     plan: &mut Plan,
 ) -> Result<(), Unavailable> {
     plan.clear();
     (plan.start, plan.end) = (start, end);
-    if strips.data_mask() & !strips.readable != 0 {
+    let missing = strips.data_mask() & !strips.readable != 0;
+    if strips.data == 1 || missing && accept {
+        // Of copies (or strips) that may contradict each other the first k become the truth.
+        let sources = strips_of(strips.readable)
+            .take(strips.data)
+            .fold(0u64, |m, s| m | 1 << s);
+        let first = Strips {
+            readable: sources,
+            ..*strips
+        };
+        let targets = strips.writable & !sources;
+        if targets == 0 {
+            return Ok(());
+        }
+        return plan_rebuild(&first, code, targets, (start, end), plan);
+    }
+    if missing {
         return Err(Unavailable);
     }
     for strip in 0..strips.data {

@@ -16,6 +16,9 @@ use crate::served::{Reply, Served, slot_of};
 /// Arrays on one core at most: the place is eight bits of a token.
 const ARRAYS_MAX: usize = 255;
 
+/// Bits of an array's id that are its place; the others count the arrays added before it.
+const PLACE_BITS: u32 = 8;
+
 /// Looks at an array from its core's thread.
 pub type Look = Box<dyn FnOnce(Option<View<'_>>) + Send>;
 
@@ -27,12 +30,12 @@ pub struct View<'a> {
     pub drives: Vec<Option<&'a DriveInfo>>,
 }
 
-/// Answers the adding of an array with its place.
+/// Answers the adding of an array with its id on the core: never given twice.
 pub type AddReply = Box<dyn FnOnce(Result<usize, OpenError>) + Send>;
 
-/// What can be asked of a core.
+/// What can be asked of a core. Arrays are named by the id that [`Message::Add`] answered.
 pub enum Message {
-    /// A client's request for the array at this place.
+    /// A client's request for an array.
     Block(usize, BlockRequest<Buffer>),
     /// Open these drives (by place) and serve the array.
     Add(Box<Start>, Vec<Option<DriveSpec>>, AddReply),
@@ -113,6 +116,8 @@ pub struct Core<P: Port> {
     mailbox: Arc<Mailbox>,
     messages: Vec<Message>,
     completions: Vec<Completion>,
+    /// Arrays added so far.
+    added: usize,
     ended: bool,
 }
 
@@ -127,6 +132,7 @@ impl<P: Port> Core<P> {
             mailbox,
             messages: Vec::new(),
             completions: Vec::new(),
+            added: 0,
             ended: false,
         }
     }
@@ -192,34 +198,29 @@ impl<P: Port> Core<P> {
     /// Handles a message at once, in the core's own thread.
     pub fn message(&mut self, message: Message, now: u64) {
         match message {
-            Message::Block(slot, request) => match self.arrays.get_mut(slot) {
-                Some(Some(array)) => array.block(request, &mut self.port),
-                _ => (request.done)(Err(BlockError::Stopped), request.buffer),
+            Message::Block(id, request) => match find(&mut self.arrays, id) {
+                Some(array) => array.block(request, &mut self.port),
+                None => (request.done)(Err(BlockError::Stopped), request.buffer),
             },
             Message::Add(start, drives, reply) => reply(self.add(*start, drives, now)),
-            Message::Command(slot, command, reply) => match self.arrays.get_mut(slot) {
-                Some(Some(array)) => array.command(command, reply, &mut self.port),
-                _ => reply(Err(CommandError::stopped())),
+            Message::Command(id, command, reply) => match find(&mut self.arrays, id) {
+                Some(array) => array.command(command, reply, &mut self.port),
+                None => reply(Err(CommandError::stopped())),
             },
-            Message::Attach(slot, member, spec, command, reply) => {
-                self.attach(slot, member, &spec, command, reply)
+            Message::Attach(id, member, spec, command, reply) => {
+                self.attach(id, member, &spec, command, reply)
             }
-            Message::Look(slot, look) => self.look(slot, look),
-            Message::Faults(slot, member, plan, reply) => {
-                let drive = match self.arrays.get(slot) {
-                    Some(Some(array)) => array
-                        .drives
-                        .get(member.at())
-                        .and_then(Option::as_ref)
-                        .map(|d| d.0),
-                    _ => None,
-                };
+            Message::Look(id, look) => self.look(id, look),
+            Message::Faults(id, member, plan, reply) => {
+                let drive = find(&mut self.arrays, id)
+                    .and_then(|array| array.drives.get(member.at())?.as_ref())
+                    .map(|drive| drive.0);
                 reply(drive.is_some_and(|drive| self.port.set_faults(drive, plan)));
             }
-            Message::Forget(slot, reply) => {
-                if let Some(array) = self.arrays.get_mut(slot).and_then(Option::as_mut) {
+            Message::Forget(id, reply) => {
+                if let Some(array) = find(&mut self.arrays, id) {
                     array.close(&mut self.port);
-                    self.arrays[slot] = None;
+                    self.arrays[id & ((1 << PLACE_BITS) - 1)] = None;
                 }
                 reply();
             }
@@ -252,10 +253,12 @@ impl<P: Port> Core<P> {
         let code = strake_engine::array::code_of(&start.superblock)
             .expect("the superblock's shape was checked");
         let engine = Array::start(start, code, &mut actions);
-        let mut served = Served::new(slot as u8, engine, self.pool.clone(), drives, actions);
+        let id = self.added << PLACE_BITS | slot;
+        self.added += 1;
+        let mut served = Served::new(id, engine, self.pool.clone(), drives, actions);
         served.begin(&mut self.port);
         self.arrays[slot] = Some(served);
-        Ok(slot)
+        Ok(id)
     }
 
     fn open_all(
@@ -284,13 +287,13 @@ impl<P: Port> Core<P> {
 
     fn attach(
         &mut self,
-        slot: usize,
+        id: usize,
         member: MemberIndex,
         spec: &DriveSpec,
         command: Command,
         reply: Box<dyn FnOnce(AttachResult) + Send>,
     ) {
-        let Some(Some(array)) = self.arrays.get_mut(slot) else {
+        let Some(array) = find(&mut self.arrays, id) else {
             return reply(AttachResult::Gone);
         };
         match array.drives.get(member.at()) {
@@ -314,8 +317,8 @@ impl<P: Port> Core<P> {
         }
     }
 
-    fn look(&self, slot: usize, look: Look) {
-        let array = self.arrays.get(slot).and_then(Option::as_ref);
+    fn look(&mut self, id: usize, look: Look) {
+        let array = find(&mut self.arrays, id);
         look(array.map(|array| {
             View {
                 engine: &array.engine,
@@ -327,4 +330,11 @@ impl<P: Port> Core<P> {
             }
         }));
     }
+}
+
+/// The array of this id; `None` also when its place serves another array by now.
+fn find(arrays: &mut [Option<Served>], id: usize) -> Option<&mut Served> {
+    let place = id & ((1 << PLACE_BITS) - 1);
+    let array = arrays.get_mut(place)?.as_mut()?;
+    (array.id == id).then_some(array)
 }

@@ -1,7 +1,7 @@
 //! The control plane's handle on the node: blocking calls, cloneable array handles.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -260,7 +260,7 @@ pub struct Node {
     next_core: AtomicUsize,
     memory_per_array: usize,
     host_id: Uuid,
-    arrays: Mutex<Vec<Array>>,
+    arrays: Arc<Mutex<Vec<Array>>>,
 }
 
 /// A started array. Clones are the same array.
@@ -274,6 +274,8 @@ struct ArrayInner {
     info: BlockInfo,
     warnings: Vec<String>,
     stopped: AtomicBool,
+    /// The arrays of this node.
+    siblings: Weak<Mutex<Vec<Array>>>,
 }
 
 impl Node {
@@ -298,7 +300,7 @@ impl Node {
             next_core: AtomicUsize::new(0),
             memory_per_array: memory / 2,
             host_id: config.host_id,
-            arrays: Mutex::default(),
+            arrays: Arc::default(),
         })
     }
 
@@ -308,6 +310,9 @@ impl Node {
     /// Everything that is wrong with the request or the drives; nothing has changed on any drive
     /// then.
     pub fn create(&self, request: CreateArray) -> Result<Array, NodeError> {
+        for spec in &request.drives {
+            refuse_served(&self.arrays, spec)?;
+        }
         let (superblock, drives) = make::make(&request)?;
         self.import(ImportArray {
             uuid: superblock.array_uuid,
@@ -324,7 +329,20 @@ impl Node {
     /// # Errors
     /// When it cannot be started safely: what is missing, and which option would allow it.
     pub fn import(&self, request: ImportArray) -> Result<Array, NodeError> {
+        let running = running(&self.arrays);
+        if let Some(array) = running.iter().find(|array| array.uuid() == request.uuid) {
+            return Err(NodeError::new(
+                ErrorKind::Conflict,
+                format!(
+                    "array {} ({}) is started already",
+                    array.0.info.name, request.uuid
+                ),
+            ));
+        }
         let import = import::import(&request, self.host_id, self.memory_per_array)?;
+        for spec in import.specs.iter().flatten() {
+            refuse_served(&self.arrays, spec)?;
+        }
         let array = self.serve(import)?;
         let mut arrays = self.arrays.lock().expect("no panic while held");
         arrays.retain(|array| !array.0.stopped.load(Ordering::Acquire));
@@ -362,6 +380,7 @@ impl Node {
             info,
             warnings,
             stopped: AtomicBool::new(false),
+            siblings: Arc::downgrade(&self.arrays),
         })))
     }
 
@@ -430,6 +449,45 @@ fn start_core(index: usize, memory: usize) -> Result<CoreHandle, NodeError> {
         Ok(Err(error)) => Err(failed(&error)),
         Err(error) => Err(failed(&error)),
     }
+}
+
+/// Arrays that have not been stopped.
+fn running(arrays: &Mutex<Vec<Array>>) -> Vec<Array> {
+    let arrays = arrays.lock().expect("no panic while held");
+    let running = arrays
+        .iter()
+        .filter(|array| !array.0.stopped.load(Ordering::Acquire));
+    running.cloned().collect()
+}
+
+/// Refuses a drive that an array of this process uses, whatever `--force` says: the kernel would
+/// not, as the claim is our own.
+fn refuse_served(arrays: &Mutex<Vec<Array>>, spec: &DriveSpec) -> Result<(), NodeError> {
+    let identity = drive::describe(spec).map_err(NodeError::drive)?.identity;
+    for array in running(arrays) {
+        let wanted = identity.clone();
+        let place = array.ask(|reply| {
+            let look = move |view: Option<crate::core::View<'_>>| {
+                let drives = view.map(|view| view.drives).unwrap_or_default();
+                reply(
+                    drives
+                        .iter()
+                        .position(|drive| drive.is_some_and(|info| info.identity == wanted)),
+                );
+            };
+            Message::Look(array.0.slot, Box::new(look))
+        });
+        if let Ok(Some(place)) = place {
+            return Err(NodeError::new(
+                ErrorKind::Conflict,
+                format!(
+                    "{spec}: is in use as member {place} of array {}; fail or remove that member first (--force does not help here)",
+                    array.0.info.name
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Sends a message and waits for its answer.
@@ -557,6 +615,9 @@ impl Array {
                     info.path, info.block_size_bytes, status.block_size_bytes
                 ),
             ));
+        }
+        if let Some(siblings) = self.0.siblings.upgrade() {
+            refuse_served(&siblings, &spec)?;
         }
         make::refuse_used(&spec, force)?;
         if matches!(place.state, MemberState::Active | MemberState::Rebuilding) {

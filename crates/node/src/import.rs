@@ -53,6 +53,7 @@ pub(crate) fn import(
             superblock,
             regions: map,
             read_only: request.read_only,
+            accept_doubtful: request.force,
             memory_bytes,
             now_ns: 0,
         },
@@ -219,7 +220,8 @@ fn load_map(
         ));
     };
     let mut map = joined.into_map();
-    if truth.state == RunState::InUse && truth.parity > 0 {
+    // After a clean stop what is still dirty was waiting for its resync.
+    if truth.parity > 0 {
         after_crash(&mut map, assembly, request)?;
     }
     Ok(map)
@@ -246,11 +248,6 @@ fn after_crash(
                 ),
             ));
         }
-        // Accepted: parity is believed as it is.
-        for entry in map.entries.iter_mut().filter(|entry| doubtful(entry)) {
-            *entry = RegionEntry::new(RegionState::Dirty, entry.generation());
-        }
-        return Ok(());
     }
     for entry in &mut map.entries {
         if entry.state() == RegionState::Dirty {

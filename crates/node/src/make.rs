@@ -100,6 +100,7 @@ pub fn unrecorded(
         superblock,
         regions,
         read_only: false,
+        accept_doubtful: false,
         memory_bytes,
         now_ns: 0,
     })

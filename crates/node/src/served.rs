@@ -31,7 +31,8 @@ struct Client {
 
 /// An array being served.
 pub(crate) struct Served {
-    slot: u8,
+    /// Id on its core; the low eight bits are its place.
+    pub(crate) id: usize,
     pub(crate) engine: Array,
     pool: Pool,
     pub(crate) drives: Vec<Option<(DriveId, DriveInfo)>>,
@@ -50,14 +51,14 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn new(
-        slot: u8,
+        id: usize,
         engine: Array,
         pool: Pool,
         drives: Vec<Option<(DriveId, DriveInfo)>>,
         actions: Vec<Action>,
     ) -> Served {
         Served {
-            slot,
+            id,
             engine,
             pool,
             detaching: vec![false; drives.len()],
@@ -245,7 +246,7 @@ impl Served {
             },
             IoKind::Flush => DriveOp::Flush,
         };
-        port.submit(drive, u64::from(self.slot) << SLOT_SHIFT | token, op);
+        port.submit(drive, (self.id as u64) << SLOT_SHIFT | token, op);
     }
 
     fn meta_buffer(&mut self, token: Token, bytes: &[u8]) -> (u32, Outbound) {

@@ -109,6 +109,16 @@ fn warnings(view: &View, unused_bytes: u64) -> Vec<String> {
         }
         Some(_) => {}
     }
+    let [.., needs_resync] = engine.region_counts();
+    if needs_resync > 0
+        && engine
+            .redundancy_left()
+            .is_some_and(|left| left < engine.geometry().parity())
+    {
+        warnings.push(format!(
+            "{needs_resync} regions wait for a resync that needs all data members: until those are back, blocks of missing members there read as errors and are not rebuilt; to accept them as they are, stop the array and start it with --force"
+        ));
+    }
     if unused_bytes > 0 {
         warnings.push(format!("drives of unequal size: the smallest counts, {unused_bytes} bytes of the others are not used"));
     }

@@ -214,6 +214,7 @@ pub fn import(
             superblock: started(&assembly, number),
             regions,
             read_only: false,
+            accept_doubtful: false,
             memory_bytes,
             now_ns: 0,
         },

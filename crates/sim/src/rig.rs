@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use strake_engine::array::{Array, Command, CommandError};
 use strake_engine::block::{BlockError, BlockRequest, Operation};
-use strake_engine::format::superblock::MemberState;
+use strake_engine::format::superblock::{MemberState, RunState, Superblock};
 use strake_engine::layout::{Geometry, MemberIndex, Shape};
 use strake_node::core::{AttachResult, Core, Message};
 use strake_reactor::buffer::{Buffer, Pool};
@@ -50,9 +50,18 @@ pub struct Setup {
 /// What a client asked.
 #[derive(Debug, Clone)]
 enum Asked {
-    Read { read: u64, blocks: Range<u64> },
-    Write { write: u64, durable: bool },
-    Flush { flush: u64 },
+    Read {
+        read: u64,
+        blocks: Range<u64>,
+        settle: bool,
+    },
+    Write {
+        write: u64,
+        durable: bool,
+    },
+    Flush {
+        flush: u64,
+    },
 }
 
 /// An answer of the array. The guard answers `None` if the callback is dropped without a call.
@@ -117,6 +126,12 @@ pub struct Rig {
     /// Requests answered.
     pub answered: u64,
     slot: usize,
+    /// Places that were not live at the last stop.
+    stopped_without: Vec<usize>,
+    /// A drive that was replaced stays plugged in.
+    pub keep_old: bool,
+    /// Reads of now settle what blocks hold: nothing else is under way.
+    settling: bool,
 }
 
 impl Rig {
@@ -167,6 +182,9 @@ impl Rig {
             errors: 0,
             answered: 0,
             slot: 0,
+            stopped_without: Vec::new(),
+            keep_old: false,
+            settling: false,
         };
         rig.start()?;
         Ok(rig)
@@ -216,6 +234,15 @@ impl Rig {
             self.starts,
             self.setup.memory_bytes,
         )?;
+        if !imported.assembly.enough_members() && !self.errors_allowed {
+            return Err(format!(
+                "too few members are found: {:?}",
+                imported.assembly
+            ));
+        }
+        if let Some(why) = &imported.assembly.newer_may_exist {
+            return Err(format!("all drives that work are here, and yet: {why}"));
+        }
         self.places.clone_from(&imported.places);
         let specs = self
             .places
@@ -274,6 +301,7 @@ impl Rig {
                     Asked::Read {
                         read,
                         blocks: blocks.clone(),
+                        settle: self.settling,
                     },
                     Some(buffer),
                 )
@@ -355,16 +383,15 @@ impl Rig {
         (id, reply)
     }
 
-    /// Plugs a fresh drive in and puts it in a place that has none.
-    pub fn replace(&mut self, place: usize, fresh: Option<usize>) -> u64 {
-        let drive = fresh.unwrap_or_else(|| self.fresh_drive());
+    /// Plugs a drive in and puts it in a place that has none.
+    pub fn replace(&mut self, place: usize, drive: usize) -> u64 {
         let (id, reply) = self.reply_slot();
         let member = MemberIndex(place as u16);
         let command = Command::Replace {
             member,
             uuid: import::uuid(3, self.world.borrow().operations << 16 | drive as u64),
             serial: SimPort::serial(drive),
-            size_bytes: self.setup.drive_bytes,
+            size_bytes: self.world.borrow().drives[drive].size_bytes(),
         };
         let answer = Box::new(move |result| match result {
             AttachResult::Done => reply(Ok(Ok(()))),
@@ -380,24 +407,27 @@ impl Rig {
             command,
             answer,
         ));
-        if let Some(old) = self.places[place].replace(drive) {
+        if let Some(old) = self.places[place].replace(drive)
+            && !self.keep_old
+        {
             self.plugged.retain(|&d| d != old);
         }
         self.plugged.push(drive);
         id
     }
 
-    /// A new drive, full of something.
-    pub fn fresh_drive(&mut self) -> usize {
+    /// A new drive, full of something, as large as the others and `more` bytes.
+    pub fn fresh_drive(&mut self, more: u64) -> usize {
         let setup = &self.setup;
+        let size = setup.drive_bytes + more;
         let mut drive = SimDrive::new(
-            setup.drive_bytes,
+            size,
             setup.shape.block_size_bytes,
             setup.volatile,
             setup.discarded,
         );
         let garbage = [0x5a; 4096];
-        for page in 0..setup.drive_bytes / 4096 {
+        for page in 0..size / 4096 {
             drive.poke(page * 4096, &garbage);
         }
         self.world.borrow_mut().add_drive(drive)
@@ -466,10 +496,14 @@ impl Rig {
             Asked::Write { write, durable } => self.model.write_ended(write, ok, durable),
             Asked::Flush { flush } => self.model.flush_ended(flush, ok),
             Asked::Read { read, .. } if !ok => self.model.read_failed(read),
-            Asked::Read { read, blocks } => {
+            Asked::Read {
+                read,
+                blocks,
+                settle,
+            } => {
                 let buffer = buffer.ok_or("a read came back without its buffer")?;
                 let size = self.block_bytes() as usize;
-                let contents = buffer.as_slice().chunks(size).zip(blocks);
+                let contents = buffer.as_slice().chunks(size).zip(blocks.clone());
                 let stamps: Vec<_> = contents
                     .map(|(bytes, block)| content::stamp_of(block, bytes))
                     .collect();
@@ -479,6 +513,11 @@ impl Rig {
                     return Err(format!(
                         "wrong content: {violation:x?} (byte {at}, {piece:?})"
                     ));
+                }
+                if settle {
+                    for (block, stamp) in blocks.zip(stamps) {
+                        self.model.settle(block, stamp.expect("was allowed"));
+                    }
                 }
             }
         }
@@ -549,9 +588,9 @@ impl Rig {
     /// # Errors
     /// Those of the steps.
     pub fn do_replace(&mut self, place: usize) -> Outcome {
-        let fresh = self.fresh_drive();
+        let fresh = self.fresh_drive(0);
         loop {
-            let id = self.replace(place, Some(fresh));
+            let id = self.replace(place, fresh);
             match self.wait_command(id, "replace") {
                 Err(why) if why.ends_with("not yet") => self.idle(1_000_000)?,
                 other => return other,
@@ -616,6 +655,13 @@ impl Rig {
     /// A block with wrong content.
     pub fn verify(&mut self) -> Outcome {
         self.quiesce()?;
+        self.settling = !self.errors_allowed;
+        let result = self.read_all();
+        self.settling = false;
+        result
+    }
+
+    fn read_all(&mut self) -> Outcome {
         let step = VERIFY_BYTES / self.block_bytes();
         let mut block = 0;
         while block < self.blocks() {
@@ -677,12 +723,31 @@ impl Rig {
         Ok(())
     }
 
+    /// Waits until every request has been answered, whatever long work goes on.
+    ///
+    /// # Errors
+    /// Those of [`Rig::quiesce`].
+    pub fn check_rest_under_work(&mut self) -> Outcome {
+        self.quiesce()?;
+        match self.model.under_way() {
+            0 => Ok(()),
+            left => Err(format!("{left} requests are under way for the model alone")),
+        }
+    }
+
     /// Stops cleanly and closes the drives.
     ///
     /// # Errors
     /// That the stop failed.
     pub fn stop(&mut self) -> Outcome {
         self.do_command(Command::Stop)?;
+        self.stopped_without = self.look(|array| {
+            let members = array.members().iter().enumerate();
+            members
+                .filter(|(_, m)| !m.is_live())
+                .map(|(place, _)| place)
+                .collect()
+        });
         self.quiesce()?;
         let (free, total) = (self.pool.bytes_free(), self.pool.bytes_total());
         if free != total {
@@ -696,6 +761,41 @@ impl Rig {
             0 => Ok(()),
             under_way => Err(format!("after a stop {under_way} operations are under way")),
         }
+    }
+
+    /// After a clean stop: every member holds the same superblock twice, clean, and no region is
+    /// dirty.
+    ///
+    /// # Errors
+    /// What is not so.
+    pub fn check_stopped(&self) -> Outcome {
+        let world = self.world.borrow();
+        let mut first: Option<Superblock> = None;
+        for (place, drive) in self.places.iter().enumerate() {
+            let Some(drive) = drive else { continue };
+            if self.stopped_without.contains(&place) {
+                continue;
+            }
+            for (copy, superblock) in import::superblocks(&world.drives[*drive])
+                .into_iter()
+                .enumerate()
+            {
+                let superblock =
+                    superblock.map_err(|error| format!("member {place} copy {copy}: {error}"))?;
+                if superblock.state != RunState::Clean {
+                    return Err(format!(
+                        "member {place} copy {copy} is not clean after a stop"
+                    ));
+                }
+                let first = first.get_or_insert_with(|| superblock.clone());
+                if !first.same_array_state(&superblock) {
+                    return Err(format!(
+                        "member {place} copy {copy} differs from the first member's"
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The program is gone at this moment; with `power`, so are the drives' caches.

@@ -117,6 +117,8 @@ pub(super) struct Background {
     scrub: Option<Box<Pass>>,
     last_scrub: Option<TaskReport>,
     retry_ns: u64,
+    /// A resync that cannot succeed yet must not keep a rebuild from starting.
+    resync_retry_ns: u64,
     stepping: bool,
     again: bool,
     halted: bool,
@@ -136,9 +138,17 @@ impl Background {
         })
     }
 
+    /// A member left: what was refilled there says nothing of the drive that takes its place.
+    pub(super) fn member_left(&mut self, member: MemberIndex) {
+        if let Some(pass) = &mut self.pass {
+            pass.members.retain(|&other| other != member);
+        }
+    }
+
     /// Something changed: what failed may work now.
     pub(super) fn retry(&mut self) {
         self.retry_ns = 0;
+        self.resync_retry_ns = 0;
         self.start_after_change = true;
     }
 
@@ -150,14 +160,16 @@ impl Background {
             return Some(0);
         }
         match &self.pass {
-            // The end of the flush goes on by itself.
-            Some(pass) if pass.saving != Saving::No => None,
             // The end of the flush goes on.
             Some(pass) if pass.saving != Saving::No => None,
             Some(pass) if pass.outstanding.is_empty() => Some(pass.resume_ns),
+            // Completions go on; only a rebuild has progress to save meanwhile.
+            Some(pass) if pass.kind != TaskKind::Rebuild => None,
             Some(pass) => Some(pass.next_save_ns),
-            None if self.retry_ns > 0 => Some(self.retry_ns),
-            None => None,
+            None => [self.retry_ns, self.resync_retry_ns]
+                .into_iter()
+                .filter(|&at| at > 0)
+                .min(),
         }
     }
 
@@ -303,8 +315,13 @@ impl Array {
             self.pass_save(out);
             self.pass_end(out);
         }
-        if self.now_ns >= self.background.retry_ns {
-            self.background.retry_ns = 0;
+        for at in [
+            &mut self.background.retry_ns,
+            &mut self.background.resync_retry_ns,
+        ] {
+            if self.now_ns >= *at {
+                *at = 0;
+            }
         }
         self.background.stepping = false;
     }
@@ -323,7 +340,7 @@ impl Array {
     }
 
     fn wants_resync(&self) -> bool {
-        self.regions.any_needs_sync() && self.now_ns >= self.background.retry_ns
+        self.regions.any_needs_sync() && self.now_ns >= self.background.resync_retry_ns
     }
 
     fn wants_rebuild(&self) -> bool {
@@ -383,7 +400,9 @@ impl Array {
             let Some(pass) = &self.background.pass else {
                 return;
             };
+            let urgent = self.wants_resync() || self.wants_rebuild();
             let wait = pass.draining
+                || pass.kind == TaskKind::Scrub && urgent
                 || pass.next >= pass.end
                 || pass.outstanding.len() >= window
                 || pass.failed.len() >= FAILED_MAX
@@ -484,9 +503,14 @@ impl Array {
         if pass.kind != TaskKind::Rebuild || pass.saving != Saving::No {
             return;
         }
-        let due = now >= pass.next_save_ns && pass.low() > pass.start;
+        let due = now >= pass.next_save_ns;
         let over = pass.outstanding.is_empty() && (pass.at_end() || pass.draining);
-        if !due && !over || !self.rebuild_has_unsaved(pass) {
+        if !due && !over {
+            return;
+        }
+        if !self.rebuild_has_unsaved(pass) {
+            let pass = self.background.pass.as_mut().expect("runs");
+            pass.next_save_ns = pass.next_save_ns.max(now + SAVE_EVERY_NS);
             return;
         }
         let low = pass.low();
@@ -607,7 +631,12 @@ impl Array {
         let report = self.report(pass);
         let pass = self.background.pass.take().expect("runs");
         if !pass.failed.is_empty() && !pass.draining {
-            self.background.retry_ns = self.now_ns + RETRY_NS;
+            let retry_ns = self.now_ns + RETRY_NS;
+            match pass.kind {
+                TaskKind::Resync => self.background.resync_retry_ns = retry_ns,
+                TaskKind::Rebuild => self.background.retry_ns = retry_ns,
+                TaskKind::Scrub => {}
+            }
         }
         if pass.kind == TaskKind::Scrub && pass.at_end() {
             self.background.last_scrub = Some(report);
@@ -622,7 +651,9 @@ impl Array {
         let low = pass.low();
         pass.members.iter().any(|m| {
             let it = &self.members[m.at()];
-            it.is_live() && it.state == MemberState::Rebuilding && it.position < low
+            // Stopped between its last band and the save, a member begins at the end.
+            let reached = it.position < low || low >= pass.end;
+            it.is_live() && it.state == MemberState::Rebuilding && reached
         })
     }
 

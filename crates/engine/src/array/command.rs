@@ -193,7 +193,20 @@ impl Array {
     }
 
     fn may_lose(&self, member: MemberIndex, force: bool) -> Result<(), CommandError> {
-        if force || self.survives_without(member) {
+        if force {
+            return Ok(());
+        }
+        let counts = self.members[member.at()].state == MemberState::Active;
+        if counts && self.geometry.parity() > 0 && self.regions.any_needs_sync() {
+            return Err(CommandError::new(
+                CommandErrorKind::Refused,
+                format!(
+                    "the resync after an unclean stop is not finished: without member {} some blocks could not be read; wait for it, or add --force",
+                    member.0
+                ),
+            ));
+        }
+        if self.survives_without(member) {
             return Ok(());
         }
         let group = self.geometry.group_of(member);
@@ -419,6 +432,9 @@ impl Array {
     }
 
     fn stop_done(&mut self, id: CommandId, out: &mut Vec<Action>) {
+        if self.members.iter().any(|member| member.in_flight > 0) {
+            return; // the last completion asks again
+        }
         self.pending.stop = None;
         self.mode = Mode::Stopped;
         let result = if self.broken {

@@ -128,7 +128,7 @@ impl Array {
     pub(super) fn write_failed(&mut self, member: MemberIndex, out: &mut Vec<Action>) -> bool {
         let it = &mut self.members[member.at()];
         it.write_errors += 1;
-        if !it.is_live() {
+        if !it.is_live() || self.read_only {
             return true;
         }
         if !self.survives_without(member) {
@@ -178,6 +178,7 @@ impl Array {
         }
         out.push(Action::Event(Event::MemberFailed(member, reason)));
         self.meta_member_left();
+        self.background.member_left(member);
         self.members_changed();
         self.rebuild_restart(out);
         self.meta_save(out);

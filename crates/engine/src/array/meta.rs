@@ -139,7 +139,12 @@ impl Array {
     }
 
     fn meta_write_copies(&mut self, out: &mut Vec<Action>) {
-        let live: Vec<MemberIndex> = self.live_members().collect();
+        let snapshot = self.meta.snapshot.as_ref().expect("a save runs");
+        // A member that joined since the save began is in the next one.
+        let live: Vec<MemberIndex> = self
+            .live_members()
+            .filter(|m| snapshot.members[m.at()].uuid == self.members[m.at()].uuid)
+            .collect();
         if live.is_empty() {
             self.broken = true;
         }
@@ -211,11 +216,15 @@ impl Array {
     fn meta_saved(&mut self, out: &mut Vec<Action>) {
         if self.mode == Mode::Starting {
             self.mode = Mode::Running;
-            self.begin_early(out);
         }
+        // Also when a stop came before the start had ended: it waits for them.
+        self.begin_early(out);
         let saved = self.meta.saved;
         if saved >= self.meta.barrier {
             for request in std::mem::take(&mut self.meta.held) {
+                if self.broken {
+                    self.request_failed(request);
+                }
                 self.acknowledge(request, out);
             }
         }
@@ -224,8 +233,17 @@ impl Array {
             .partition(|&(_, change)| change <= saved);
         self.meta.commands = waiting;
         for (command, _) in Vec::from_iter::<Vec<(CommandId, u64)>>(done) {
-            out.push(Action::CommandDone(command, Ok(())));
+            out.push(Action::CommandDone(command, self.saved_result()));
         }
+    }
+
+    fn saved_result(&self) -> Result<(), CommandError> {
+        if self.broken {
+            return Err(CommandError::drive(
+                "metadata could not be written to every member that the array cannot do without: the array takes no more writes; stop it, look after its drives, and start it again",
+            ));
+        }
+        Ok(())
     }
 
     /// Ends a command when everything changed so far is durable.

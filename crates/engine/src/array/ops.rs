@@ -240,6 +240,7 @@ impl Array {
                 }
                 self.op_end(id, Ok(()), out);
             }
+            Purpose::Write if self.broken => self.op_end(id, Err(BlockError::Unavailable), out),
             Purpose::Write | Purpose::Resync => {
                 op.phase = Phase::Region;
                 if self.region_enter(region, id, out) {
@@ -272,6 +273,8 @@ impl Array {
         let strips = self.strips(band, self.ops[id.0].excluded);
         let rows = self.band_rows(band);
         let targets = self.rebuild_targets(band);
+        let stripe = self.stripe_of(band);
+        let accepted = self.is_accepted(self.geometry.region(stripe), stripe);
         let Op {
             purpose,
             fragments,
@@ -292,7 +295,7 @@ impl Array {
             }
             Purpose::Rebuild => plan::plan_rebuild(&strips, &self.code, targets, rows, plan),
             Purpose::Check => plan::plan_check(&strips, &self.code, rows, plan),
-            Purpose::Resync => plan::plan_resync(&strips, rows, plan),
+            Purpose::Resync => plan::plan_resync(&strips, &self.code, accepted, rows, plan),
         };
         if planned.is_err() {
             out.push(Action::Event(Event::Unavailable(self.stripe_of(band))));
@@ -472,7 +475,8 @@ impl Array {
         let band = BandKey(op.band);
         let writable = self.strips(band, 0).writable;
         let op = &mut self.ops[id.0];
-        if op.purpose == Purpose::Read && op.excluded & writable != 0 {
+        let may_repair = op.excluded & writable != 0 && !self.read_only;
+        if op.purpose == Purpose::Read && may_repair {
             self.ops[id.0].purpose = Purpose::Repair;
             self.ops[id.0].phase = Phase::Lock;
             self.op_unvisit(id, out);
@@ -591,8 +595,9 @@ impl Array {
         };
         let hold = op.hold();
         let requests = std::mem::take(&mut op.requests);
+        let writing = op.phase == Phase::Writing;
         op.phase = Phase::Free;
-        let failed_write = result.is_err() && op.purpose == Purpose::Write;
+        let failed_write = result.is_err() && op.purpose == Purpose::Write && writing;
         if std::mem::take(&mut op.in_region) {
             let region = self.geometry.region(self.stripe_of(end.band));
             self.region_leave(region, failed_write, out);

@@ -48,6 +48,8 @@ enum Stage {
     Zero,
     Flush,
     Pages,
+    /// Reads that began before the map said unwritten must end: what they read is about to go.
+    Readers,
     Discard,
 }
 
@@ -72,36 +74,53 @@ pub(super) struct Regions {
     active: FastMap<u32, Active>,
     wanted: BTreeSet<u32>,
     cleaning: BTreeSet<u32>,
+    /// At a stop: regions whose resync has not ended, to be recorded as such.
+    unsure: BTreeSet<u32>,
     job: Option<Job>,
     new_members: VecDeque<MemberIndex>,
     /// Operations that read what is stored in a region: its content is not given up under them.
     visitors: FastMap<u32, u32>,
     next_clean_ns: u64,
+    /// Reads without a lock under way, by the parity of the epoch in which they began. A discard opens
+    /// a new epoch and waits for the one before.
+    readers: [u32; 2],
+    epoch: u8,
     /// Regions in state needs-sync: a quick answer for the usual zero.
     needs_sync: u64,
     stopping: bool,
 }
 
 impl Regions {
-    pub(super) fn new(geometry: &Geometry, map: RegionMap) -> Regions {
+    pub(super) fn new(geometry: &Geometry, map: RegionMap, now_ns: u64) -> Regions {
         assert_eq!(map.regions(), geometry.regions());
         let needs_sync = map
             .entries
             .iter()
             .filter(|e| e.state() == RegionState::NeedsSync)
             .count();
-        Regions {
+        // Without parity (or by force) a region stays dirty over a crash: to be cleaned when idle.
+        let dirty: Vec<u32> = (0..map.entries.len() as u32)
+            .filter(|&region| map.entries[region as usize].state() == RegionState::Dirty)
+            .collect();
+        let mut regions = Regions {
             map,
             active: FastMap::default(),
             wanted: BTreeSet::new(),
             cleaning: BTreeSet::new(),
+            unsure: BTreeSet::new(),
             job: None,
             new_members: VecDeque::new(),
             visitors: FastMap::default(),
             next_clean_ns: 0,
+            readers: [0; 2],
+            epoch: 0,
             needs_sync: needs_sync as u64,
             stopping: false,
+        };
+        for region in dirty {
+            regions.activate(region, Phase::Open, now_ns);
         }
+        regions
     }
 
     pub(super) fn state(&self, region: u32) -> RegionState {
@@ -114,6 +133,12 @@ impl Regions {
 
     pub(super) fn needs_sync(&self, region: u32) -> bool {
         self.needs_sync > 0 && self.state(region) == RegionState::NeedsSync
+    }
+
+    pub(super) fn all_needing_sync(&self) -> BTreeSet<u32> {
+        (0..self.len())
+            .filter(|&region| self.state(region) == RegionState::NeedsSync)
+            .collect()
     }
 
     pub(super) fn any_needs_sync(&self) -> bool {
@@ -151,6 +176,7 @@ impl Regions {
             && self.wanted.is_empty()
             && self.active.is_empty()
             && self.new_members.is_empty()
+            && self.unsure.is_empty()
     }
 
     fn set(&mut self, region: u32, state: RegionState, generation: u64) {
@@ -175,7 +201,30 @@ impl Regions {
     }
 }
 
+/// A read under way that holds no lock: a discard must not overtake it on the drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Reader(u8);
+
 impl Array {
+    /// Something is about to be read without a lock.
+    pub(super) fn reader_enter(&mut self) -> Reader {
+        let epoch = self.regions.epoch;
+        self.regions.readers[usize::from(epoch)] += 1;
+        Reader(epoch)
+    }
+
+    pub(super) fn reader_leave(&mut self, reader: Reader, out: &mut Vec<Action>) {
+        self.regions.readers[usize::from(reader.0)] -= 1;
+        let waits = self
+            .regions
+            .job
+            .as_ref()
+            .is_some_and(|job| job.stage == Stage::Readers);
+        if waits {
+            self.job_stage_done_if_idle(out);
+        }
+    }
+
     /// True: the region is dirty on disk and `op` is counted in it. False: `op` waits and is let
     /// on by [`Array::op_region_open`] or [`Array::op_region_failed`].
     pub(super) fn region_enter(&mut self, region: u32, op: OpId, out: &mut Vec<Action>) -> bool {
@@ -223,10 +272,9 @@ impl Array {
             return;
         }
         self.regions.visitors.remove(&region);
-        let waited =
-            self.regions.active.get(&region).is_some_and(|a| {
-                a.phase == Phase::Open && a.in_flight == 0 && !a.discards.is_empty()
-            });
+        let waited = self.regions.active.get(&region).is_some_and(|a| {
+            a.phase != Phase::Changing && a.in_flight == 0 && !a.discards.is_empty()
+        });
         if waited {
             self.regions.wanted.insert(region);
             self.region_job_start(out);
@@ -245,6 +293,7 @@ impl Array {
         let discard = active.in_flight == 0 && !active.discards.is_empty();
         if failed && self.geometry.parity() > 0 && self.regions.state(region) == RegionState::Dirty
         {
+            self.accepted.regions.remove(&region);
             // Part of a stripe may be written and part not: parity there is not to be believed.
             let generation = self.regions.map.entries[region as usize].generation();
             self.regions.set(region, RegionState::NeedsSync, generation);
@@ -308,6 +357,9 @@ impl Array {
     }
 
     fn job_collect(&mut self, job: &mut Job) {
+        for region in std::mem::take(&mut self.regions.unsure) {
+            job.changes.insert(region, RegionState::NeedsSync);
+        }
         for region in std::mem::take(&mut self.regions.wanted) {
             let state = self.regions.state(region);
             let active = self
@@ -317,7 +369,7 @@ impl Array {
                 .expect("wanted regions are active");
             let visited =
                 !active.discards.is_empty() && self.regions.visitors.contains_key(&region);
-            if active.phase == Phase::Open && (active.in_flight > 0 || visited) {
+            if visited || active.phase == Phase::Open && active.in_flight > 0 {
                 continue; // a discard that must wait; the last one to leave asks again
             }
             active.phase = Phase::Changing;
@@ -454,12 +506,27 @@ impl Array {
                 }
                 Stage::Pages => {
                     self.job_commit(out);
+                    self.regions.epoch ^= u8::from(self.job_has_discards());
+                    self.job_enter(Stage::Readers);
+                }
+                Stage::Readers => {
+                    let before = usize::from(self.regions.epoch ^ 1);
+                    if self.job_has_discards() && self.regions.readers[before] > 0 {
+                        return;
+                    }
                     self.job_enter(Stage::Discard);
                     self.job_discards(out);
                 }
                 Stage::Discard => return self.job_done(out),
             }
         }
+    }
+
+    fn job_has_discards(&self) -> bool {
+        self.regions
+            .job
+            .as_ref()
+            .is_some_and(|job| !job.discard.is_empty())
     }
 
     fn job_enter(&mut self, stage: Stage) {
@@ -649,11 +716,19 @@ impl Array {
         self.regions.stopping = true;
         let now = self.now_ns;
         for region in 0..self.regions.len() {
-            if self.regions.state(region) == RegionState::Dirty {
-                self.regions.activate(region, Phase::Open, now);
+            match self.regions.state(region) {
+                RegionState::Dirty => {
+                    self.regions.activate(region, Phase::Open, now);
+                }
+                // On disk it may still be dirty, which a clean stop would make true.
+                RegionState::NeedsSync => {
+                    self.regions.unsure.insert(region);
+                }
+                _ => {}
             }
         }
         self.clean_regions_idle_for(0, out);
+        self.region_job_start(out);
     }
 
     fn clean_regions_idle_for(&mut self, idle_ns: u64, out: &mut Vec<Action>) {

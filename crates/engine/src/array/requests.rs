@@ -1,5 +1,6 @@
 //! Requests: cut at strips and bands, sent on as direct reads or stripe operations, joined again.
 
+use super::regions::Reader;
 use super::*;
 use crate::plan::{Fragment, Memory};
 
@@ -35,6 +36,7 @@ pub(super) struct Direct {
     start: u32,
     end: u32,
     at: u32,
+    reader: Reader,
 }
 
 impl Array {
@@ -187,10 +189,19 @@ impl Array {
         }
         let request = &self.requests[id.0];
         let changes = request.operation.is_some_and(|op| op != Operation::Read);
-        if changes && self.meta_holds_acknowledgement(id) {
+        if changes && self.broken {
+            self.request_failed(id);
+        } else if changes && self.meta_holds_acknowledgement(id) {
             return;
         }
         self.acknowledge(id, out);
+    }
+
+    /// What had to be recorded before the acknowledgement could not be.
+    pub(super) fn request_failed(&mut self, id: RequestId) {
+        self.requests[id.0]
+            .error
+            .get_or_insert(BlockError::Unavailable);
     }
 
     /// Tells the client. What had to be recorded before is recorded.
@@ -260,10 +271,13 @@ impl Array {
     /// shortest queue. `None`: it must be decoded.
     fn readable_copy(&self, piece: &crate::layout::StripPiece) -> Option<u8> {
         let stripe = piece.stripe;
-        let first = self.strips(self.band_of(stripe, piece.start), 0);
-        let last = self.strips(self.band_of(stripe, piece.start + piece.length - 1), 0);
-        let readable = first.readable & last.readable;
-        if first.data > 1 {
+        let first = self.band_of(stripe, piece.start).0;
+        let last = self.band_of(stripe, piece.start + piece.length - 1).0;
+        // A rebuild refills bands in any order: every one of them counts.
+        let readable = (first..=last).fold(u64::MAX, |readable, band| {
+            readable & self.strips(BandKey(band), 0).readable
+        });
+        if self.geometry.data() > 1 {
             return (readable >> piece.strip & 1 == 1).then_some(piece.strip);
         }
         crate::plan::strips_of(readable)
@@ -272,7 +286,7 @@ impl Array {
                 // Ties go round by stripe, so that a lone reader uses all copies.
                 (
                     self.members[member.at()].in_flight,
-                    (copy as u64 + stripe.0) % first.parity.max(1) as u64,
+                    (copy as u64 + stripe.0) % self.geometry.parity().max(1) as u64,
                 )
             })
             .map(|copy| copy as u8)
@@ -289,6 +303,7 @@ impl Array {
         let stripe = piece.stripe;
         let (start, end) = (piece.start, piece.start + piece.length);
         let member = self.geometry.member(stripe, from.into());
+        let reader = self.reader_enter();
         let direct = self.directs.take();
         self.directs[direct] = Direct {
             request: id.0,
@@ -299,6 +314,7 @@ impl Array {
             start,
             end,
             at,
+            reader,
         };
         self.requests[id.0].parts += 1;
         let io = Io {
@@ -321,6 +337,7 @@ impl Array {
         self.directs.give(index);
         let member = MemberIndex(direct.member);
         self.member_io_ended(member);
+        self.reader_leave(direct.reader, out);
         let id = RequestId(direct.request);
         let Err(error) = result else {
             return self.part_done(id, Ok(()), out);
@@ -432,6 +449,9 @@ impl Array {
     }
 
     fn flush_begin(&mut self, id: RequestId, out: &mut Vec<Action>) {
+        if self.read_only {
+            return self.request_ended(id, out);
+        }
         let live: Vec<MemberIndex> = self.live_members().collect();
         self.requests[id.0].parts = live.len() as u32;
         for member in live {

@@ -25,8 +25,10 @@ const LARGE_FILE: &str = "large.bin";
 pub type Checksums = BTreeMap<PathBuf, String>;
 
 /// What became of files.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Comparison {
+    /// What was compared: "files".
+    pub what: &'static str,
     /// Files that were there before and were looked for.
     pub compared: usize,
     /// Those that are gone or differ.
@@ -164,14 +166,15 @@ fn parse_checksums(printed: &[u8]) -> Checksums {
         .collect()
 }
 
-/// Looks for each file of `before` in `after`.
-pub fn compare(before: &Checksums, after: &Checksums) -> Comparison {
+/// Looks for each file (or what else they are) of `before` in `after`.
+pub fn compare(what: &'static str, before: &Checksums, after: &Checksums) -> Comparison {
     let lost = before
         .iter()
         .filter(|(path, sum)| after.get(*path) != Some(*sum))
         .map(|(path, _)| path.clone())
         .collect();
     Comparison {
+        what,
         compared: before.len(),
         lost,
     }
@@ -185,7 +188,7 @@ mod tests {
     fn a_changed_file_and_a_missing_file_are_lost() {
         let before = parse_checksums(b"aa  ./x\0bb  ./y\0cc  ./z\0");
         let after = parse_checksums(b"aa  ./x\0b0  ./y\0dd  ./new\0");
-        let comparison = compare(&before, &after);
+        let comparison = compare("files", &before, &after);
         assert_eq!(comparison.compared, 3);
         assert_eq!(comparison.lost, ["./y", "./z"].map(PathBuf::from));
     }

@@ -24,9 +24,9 @@ pub fn table(rows: &[Row]) -> String {
         .collect();
     let _ = writeln!(text, "{:<18}{titles}", "");
     let _ = writeln!(text, "{:<18}{units}", "");
-    for row in rows {
+    for (index, row) in rows.iter().enumerate() {
         let cells: String = (0..JOBS.len())
-            .map(|job| format!("{:>24}", cell(rows, row, job)))
+            .map(|job| format!("{:>24}", cell(rows, index, job)))
             .collect();
         let _ = writeln!(text, "{:<18}{cells}", row.title);
     }
@@ -53,18 +53,18 @@ fn value(rate: Rate, job: usize) -> f64 {
     }
 }
 
-/// The rate, its share of the healthy array's and its share of the raw drives'.
-fn cell(rows: &[Row], row: &Row, job: usize) -> String {
-    let Some(rate) = row.rates[job] else {
+/// The rate, its share of the healthy array's and its share of the raw drives'. What stands
+/// above a row has no share of it.
+fn cell(rows: &[Row], row: usize, job: usize) -> String {
+    let Some(rate) = rows[row].rates[job] else {
         return "-".into();
     };
     let rate = value(rate, job);
-    let share = |of: Option<&Row>| {
-        of.and_then(|row| row.rates[job])
-            .map(|of| format!("{:4.0} %", 100.0 * rate / value(of, job)))
-            .unwrap_or_default()
+    let share = |of: usize| match rows.get(of).and_then(|row| row.rates[job]) {
+        Some(of_rate) if of <= row => format!("{:.0} %", 100.0 * rate / value(of_rate, job)),
+        _ => String::new(),
     };
-    format!("{rate:.2}   {} {}", share(rows.get(1)), share(rows.first()))
+    format!("{rate:.2}  {:>7}{:>7}", share(1), share(0))
 }
 
 #[cfg(test)]
@@ -91,5 +91,9 @@ mod tests {
         ]);
         let last = text.lines().last().unwrap();
         assert!(last.contains("1.00     50 %   25 %"), "{last}");
+        assert!(
+            !text.contains("200 %"),
+            "the raw drives have no share: {text}"
+        );
     }
 }

@@ -32,6 +32,9 @@ const DIES_AFTER_OPERATIONS: u32 = 300;
 const REBUILD_PRIORITY_MEASURED: &str = "10";
 const REBUILD_PRIORITY_AFTER: &str = "60";
 
+/// How long the daemon is watched doing nothing.
+const IDLE_WATCHED: Duration = Duration::from_secs(3);
+
 /// A member that fails is dropped within this, or something is wrong.
 const DROP_LIMIT: Duration = Duration::from_secs(20);
 
@@ -78,14 +81,15 @@ pub fn run(place: &Place, program: &Path, options: &Options) -> Result<()> {
     rows.push(rebuild(&clock, &host, &target, &drives, options)?);
     scrub(&clock, &host)?;
 
-    clock.stage("unmount, stop the arrays, end the daemon")?;
+    clock.stage("unmount; watch the idle daemon; stop the arrays, end the daemon")?;
     target.release(&host)?;
+    let cost = daemon_cost(&host)?;
     host.run(["array", "stop", DATA])?;
     host.run(["array", "stop", LOG])?;
     host.stop()?;
 
     let comparison = other_host(&clock, place, program, &drives, target, &before)?;
-    finish(&clock, &rows, &comparison)
+    finish(&clock, &rows, &cost, &comparison)
 }
 
 fn choose_way(options: &Options) -> bool {
@@ -331,6 +335,7 @@ fn other_host(
         .flatten()
         .map(|path| path.display().to_string())
         .collect();
+    clock.stage(found_text(&host, &all)?)?;
     for array in [DATA, LOG] {
         let mut arguments = ["array", "import", array, "--drives"]
             .map(String::from)
@@ -353,7 +358,39 @@ fn other_host(
     Ok(comparison)
 }
 
-fn finish(clock: &Clock, rows: &[Row], comparison: &Comparison) -> Result<()> {
+/// What the drives say of themselves, before anything is started.
+fn found_text(host: &Host, drives: &[String]) -> Result<String> {
+    let mut arguments = ["array", "import", "--drives"].map(String::from).to_vec();
+    arguments.extend_from_slice(drives);
+    let scan = host.json(arguments)?;
+    let arrays = scan["arrays"].as_array().context("no list of arrays")?;
+    let found: Vec<_> = arrays.iter().map(found_in).collect();
+    Ok(format!("found on the drives: {}", found.join("; ")))
+}
+
+fn found_in(array: &serde_json::Value) -> String {
+    let found = array["found"].as_array().map_or(&[][..], Vec::as_slice);
+    let set_aside = found.iter().filter(|drive| !drive["note"].is_null());
+    format!(
+        "{} ({}, {} members; {} drives set aside as stale)",
+        array["name"].as_str().unwrap_or("?"),
+        array["level"].as_str().unwrap_or("?"),
+        array["members"],
+        set_aside.count()
+    )
+}
+
+/// What the daemon costs, in a sentence.
+fn daemon_cost(host: &Host) -> Result<String> {
+    Ok(format!(
+        "The daemon: {} MiB of memory at its peak, {:.1} % of a core when idle with both arrays \
+         online.",
+        host.peak_memory()? / MIB,
+        host.idle_percent(IDLE_WATCHED)?
+    ))
+}
+
+fn finish(clock: &Clock, rows: &[Row], cost: &str, comparison: &Comparison) -> Result<()> {
     clock.stage("done")?;
     println!();
     println!(
@@ -362,20 +399,23 @@ fn finish(clock: &Clock, rows: &[Row], comparison: &Comparison) -> Result<()> {
     println!("drives (the same fio load at the same depth, on twelve plain files on this disk).");
     println!();
     println!("{}", report::table(rows));
+    println!("{cost}");
+    println!();
     println!("{}", verdict(comparison));
     if !comparison.lost.is_empty() {
         for path in comparison.lost.iter().take(10) {
             println!("  lost: {}", path.display());
         }
-        bail!("{} files were lost", comparison.lost.len());
+        bail!("{} {} were lost", comparison.lost.len(), comparison.what);
     }
     Ok(())
 }
 
 fn verdict(comparison: &Comparison) -> String {
     format!(
-        "{} files compared, {} lost",
+        "{} {} compared, {} lost",
         comparison.compared,
+        comparison.what,
         comparison.lost.len()
     )
 }

@@ -142,6 +142,39 @@ impl Host {
         Ok((members, show["state"].as_str().unwrap_or("").to_owned()))
     }
 
+    /// Most memory that the daemon has had, in bytes (VmHWM).
+    pub fn peak_memory(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon.id()))?;
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+        Ok(kilobytes.context("the kernel tells no peak memory")? * 1024)
+    }
+
+    /// Time of a processor that the daemon has had (user and system, in 1/100 s).
+    fn processor_ticks(&self) -> Result<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.daemon.id()))?;
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let fields: Vec<u64> = after_name
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        Ok(fields.iter().sum())
+    }
+
+    /// Share of one core that the daemon uses while nobody asks anything, in per cent.
+    pub fn idle_percent(&self, over: Duration) -> Result<f64> {
+        let (start, before) = (Instant::now(), self.processor_ticks()?);
+        while start.elapsed() < over {
+            interrupt::check()?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let used = self.processor_ticks()? - before;
+        // A tick is 1/100 s: so many per cent of a second.
+        Ok(used as f64 / start.elapsed().as_secs_f64())
+    }
+
     /// Draws a bar until the work is done: in place on a terminal, else a line each tenth.
     pub fn follow(&self, array: &str, kind: &str) -> Result<()> {
         let mut bar = Bar::new(kind);

@@ -136,7 +136,11 @@ impl Target {
 
     /// Files that were there before and are not there now.
     pub fn compare(&self, before: &Checksums) -> Result<Comparison> {
-        Ok(files::compare(before, &self.checksums()?))
+        let what = match self {
+            Target::FileSystem(_) => "files",
+            Target::Nbd(_) => "pieces of the image",
+        };
+        Ok(files::compare(what, before, &self.checksums()?))
     }
 
     /// What is measured.
