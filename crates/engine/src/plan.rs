@@ -453,7 +453,9 @@ pub fn plan_read(
     if wanted == 0 {
         return Ok(());
     }
-    let rows = fragments.iter().filter(|f| touches(f));
+    // A strip to repair may be none that is wanted: it failed as a source, in the same rows.
+    let any = fragments.iter().any(touches);
+    let rows = fragments.iter().filter(|f| !any || touches(f));
     plan.start = rows.clone().map(|f| f.start).min().unwrap_or(0);
     plan.end = rows.map(|f| f.end).max().unwrap_or(0);
     let (start, end) = (plan.start, plan.end);

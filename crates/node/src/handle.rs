@@ -620,22 +620,34 @@ impl Array {
             refuse_served(&siblings, &spec)?;
         }
         make::refuse_used(&spec, force)?;
-        if matches!(place.state, MemberState::Active | MemberState::Rebuilding) {
-            self.fail_member(member, false)?;
+        let live = matches!(place.state, MemberState::Active | MemberState::Rebuilding);
+        if live {
+            self.look(move |view| view.engine.may_fail(MemberIndex(member)))?
+                .map_err(|error| NodeError::command(&self.0.info.name, error))?;
         }
+        // The new drive first: one that refuses its metadata must not cost a member.
         let uuid = Uuid::new_v4();
         self.prepare_drive(&spec, &superblock, uuid)?;
+        if live {
+            self.fail_member(member, false)?;
+        }
         self.attach(member, &spec, uuid, &info)
     }
 
     fn superblock(&self) -> Result<strake_engine::format::Superblock, NodeError> {
-        self.ask(|reply| {
-            Message::Look(
-                self.0.slot,
-                Box::new(move |view| reply(view.map(|view| view.engine.superblock().clone()))),
-            )
-        })?
-        .ok_or_else(NodeError::stopped)
+        self.look(|view| view.engine.superblock().clone())
+    }
+
+    /// Looks at the array from its core's thread.
+    fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&crate::core::View<'_>) -> T + Send + 'static,
+    ) -> Result<T, NodeError> {
+        let seen = self.ask(|reply| {
+            let answer = move |view: Option<crate::core::View<'_>>| reply(view.map(|v| look(&v)));
+            Message::Look(self.0.slot, Box::new(answer))
+        })?;
+        seen.ok_or_else(NodeError::stopped)
     }
 
     /// Writes what the engine does not: erased superblocks, an empty store and log.

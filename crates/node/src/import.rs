@@ -39,6 +39,9 @@ pub(crate) fn import(
     let assembly = assemble(request.uuid, &found, &options)
         .map_err(|error| NodeError::new(ErrorKind::Refused, error.to_string()))?;
     warn(&assembly, &found, &mut warnings);
+    if request.read_only {
+        warnings.extend(assembly.newer_may_exist.clone());
+    }
     judge(request, &assembly, &found)?;
     let map = load_map(&assembly, &drives, request)?;
     let specs = assembly

@@ -798,6 +798,18 @@ impl Rig {
         Ok(())
     }
 
+    /// Whether the newest superblock on the drives says that every member is active.
+    pub fn all_recorded_active(&self) -> bool {
+        let world = self.world.borrow();
+        let drives = self.places.iter().flatten();
+        let copies = drives.flat_map(|&drive| import::superblocks(&world.drives[drive]));
+        let newest = copies.flatten().max_by_key(|superblock| superblock.generation);
+        newest.is_some_and(|superblock| {
+            let mut members = superblock.members.iter();
+            members.all(|member| member.state == MemberState::Active)
+        })
+    }
+
     /// The program is gone at this moment; with `power`, so are the drives' caches.
     pub fn crash(&mut self, power: bool) {
         self.world.borrow_mut().crash(power);

@@ -439,6 +439,9 @@ impl Run {
         if !self.all_well() || self.rig.errors_allowed {
             return Ok(());
         }
+        if !self.rig.all_recorded_active() {
+            return Ok(()); // the end of a rebuild is not durable yet: the drives call it degraded
+        }
         let power = self.rng.bool();
         self.say(if power { "power cut" } else { "crash" });
         self.rig.crash(power);

@@ -22,7 +22,7 @@ const RETRY_NS: u64 = 30_000_000_000;
 /// Regions skipped in one step at most, so that one step stays short.
 const SKIPS_MAX: usize = 4096;
 /// Bands that may fail before a pass gives up until its retry.
-const FAILED_MAX: usize = 1024;
+const FAILED_MAX: usize = 1 << 16;
 
 /// Kind of long work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -521,6 +521,7 @@ impl Array {
             .filter(|m| self.members[m.at()].is_live())
             .collect();
         let pass = self.background.pass.as_mut().expect("runs");
+        pass.next_save_ns = now + SAVE_EVERY_NS;
         pass.saving = Saving::Flushing {
             left: members.len() as u32,
             low,

@@ -192,6 +192,15 @@ impl Array {
         ))
     }
 
+    /// Whether [`Command::Fail`] without force would be accepted for a live member.
+    ///
+    /// # Errors
+    /// The refusal that the command would get.
+    pub fn may_fail(&self, member: MemberIndex) -> Result<(), CommandError> {
+        self.known_member(member)?;
+        self.may_lose(member, false)
+    }
+
     fn may_lose(&self, member: MemberIndex, force: bool) -> Result<(), CommandError> {
         if force {
             return Ok(());

@@ -294,6 +294,11 @@ impl Array {
                 Ok(())
             }
             Purpose::Rebuild => plan::plan_rebuild(&strips, &self.code, targets, rows, plan),
+            Purpose::Check if *excluded & strips.writable != 0 => {
+                // A scrub finds blocks that cannot be read: they get their content back.
+                let targets = *excluded & strips.writable;
+                plan::plan_rebuild(&strips, &self.code, targets, rows, plan)
+            }
             Purpose::Check => plan::plan_check(&strips, &self.code, rows, plan),
             Purpose::Resync => plan::plan_resync(&strips, &self.code, accepted, rows, plan),
         };
@@ -563,7 +568,7 @@ impl Array {
     fn op_writes_done(&mut self, id: OpId, out: &mut Vec<Action>) {
         let op = &self.ops[id.0];
         let band = BandKey(op.band);
-        if op.purpose == Purpose::Repair && op.excluded != 0 {
+        if matches!(op.purpose, Purpose::Repair | Purpose::Check) && op.excluded != 0 {
             let stripe = self.stripe_of(band);
             for strip in plan::strips_of(op.excluded & self.strips(band, 0).writable) {
                 let member = self.geometry.member(stripe, strip);

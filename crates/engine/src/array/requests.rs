@@ -418,7 +418,11 @@ impl Array {
         let (stripe, from, to) = self.stripe_at_cursor(id);
         self.requests[id.0].cursor = to;
         let zeroes = self.requests[id.0].operation != Some(Operation::Write);
-        if zeroes && self.regions.is_unwritten(self.geometry.region(stripe)) {
+        let region = self.geometry.region(stripe);
+        if zeroes && self.regions.is_unwritten(region) {
+            let region_end = (u64::from(region) + 1) * self.geometry.region_volume_bytes();
+            let request = &mut self.requests[id.0];
+            request.cursor = region_end.min(request.end);
             return;
         }
         let durable = self.requests[id.0].durable;

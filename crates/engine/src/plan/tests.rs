@@ -51,7 +51,9 @@ impl Stripe {
     /// `gone`: neither readable nor writable; `unread`: not readable, but writable.
     fn new(rng: &mut Rng, (data, parity): (usize, usize), gone: u64, unread: u64) -> Stripe {
         let code = Code::new(data, parity).expect("a shape of the tests");
-        let mut truth: Vec<_> = (0..data).map(|_| random_bytes(rng, ROWS as usize)).collect();
+        let mut truth: Vec<_> = (0..data)
+            .map(|_| random_bytes(rng, ROWS as usize))
+            .collect();
         truth.extend(parity_of(&code, &truth));
         let mut stored = truth.clone();
         for strip in strips_of(gone | unread) {
@@ -79,8 +81,13 @@ impl Stripe {
             slots[index].get_or_insert_with(|| vec![0xee; plan.slot_bytes()]);
         };
         for read in &plan.reads {
+            assert!(read.start < read.end, "an empty read");
             let strip = usize::from(read.strip);
-            assert_ne!(self.strips.readable & 1 << strip, 0, "strip {strip} cannot be read");
+            assert_ne!(
+                self.strips.readable & 1 << strip,
+                0,
+                "strip {strip} cannot be read"
+            );
             let bytes = &self.stored[strip][read.start as usize..read.end as usize];
             match read.into {
                 Into::Slot => {
@@ -117,8 +124,11 @@ impl Stripe {
             };
             let from = (fragment.start - plan.start) as usize;
             let length = (fragment.end - fragment.start) as usize;
-            let source = slots[usize::from(index)].as_ref().expect("a slot that is copied from exists");
-            self.request[at as usize..at as usize + length].copy_from_slice(&source[from..from + length]);
+            let source = slots[usize::from(index)]
+                .as_ref()
+                .expect("a slot that is copied from exists");
+            self.request[at as usize..at as usize + length]
+                .copy_from_slice(&source[from..from + length]);
         }
         for write in &plan.writes {
             self.write(plan, fragments, write, &slots);
@@ -126,14 +136,27 @@ impl Stripe {
         differing
     }
 
-    fn write(&mut self, plan: &Plan, fragments: &[Fragment], write: &WritePart, slots: &[Option<Vec<u8>>]) {
+    fn write(
+        &mut self,
+        plan: &Plan,
+        fragments: &[Fragment],
+        write: &WritePart,
+        slots: &[Option<Vec<u8>>],
+    ) {
         let strip = usize::from(write.strip);
-        assert_ne!(self.strips.writable & 1 << strip, 0, "strip {strip} takes no writes");
+        assert_ne!(
+            self.strips.writable & 1 << strip,
+            0,
+            "strip {strip} takes no writes"
+        );
         let (start, end) = (write.start as usize, write.end as usize);
+        assert!(start < end, "an empty write");
         let content = match write.from {
             From::Zeroes => vec![0; end - start],
             From::Slot => {
-                let slot = slots[strip].as_ref().expect("a slot that is written exists");
+                let slot = slots[strip]
+                    .as_ref()
+                    .expect("a slot that is written exists");
                 slot[start - plan.start as usize..end - plan.start as usize].to_vec()
             }
             From::Fragment(number) => {
@@ -180,7 +203,11 @@ impl Stripe {
     fn assert_true(&self, strips: u64, rows: std::ops::Range<u32>, what: &str) {
         for strip in strips_of(strips) {
             let rows = rows.start as usize..rows.end as usize;
-            assert_eq!(self.stored[strip][rows.clone()], self.truth[strip][rows], "strip {strip}: {what}");
+            assert_eq!(
+                self.stored[strip][rows.clone()],
+                self.truth[strip][rows],
+                "strip {strip}: {what}"
+            );
         }
     }
 }
@@ -218,7 +245,8 @@ fn for_all_losses(mut test: impl FnMut(&mut Rng, (usize, usize), u64, u64)) {
 fn any_fragments(rng: &mut Rng, stripe: &Stripe) -> Vec<Fragment> {
     let mut fragments: Vec<Fragment> = Vec::new();
     for number in 0..rng.usize(1..=6) {
-        let mut fragment = stripe.fragment(rng, rng.usize(..stripe.strips.data), number);
+        let strip = rng.usize(..stripe.strips.data);
+        let mut fragment = stripe.fragment(rng, strip, number);
         if rng.u8(..4) == 0 {
             fragment.memory = Memory::Zeroes;
         }
@@ -239,14 +267,19 @@ fn after_any_write_every_live_strip_is_true_in_every_row_it_touched() {
             let mut stripe = Stripe::new(rng, shape, gone, unread);
             let fragments = any_fragments(rng, &stripe);
             let mut plan = Plan::default();
-            plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan).expect("losses within parity");
+            plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan)
+                .expect("losses within parity");
             stripe.carry_out(&plan, &fragments);
             stripe.change(&fragments);
             // What could not be read stays as it was in rows that the write has not touched.
             stripe.assert_true(stripe.strips.readable, 0..ROWS, "readable before the write");
             for fragment in &fragments {
                 let strip = 1 << fragment.strip;
-                stripe.assert_true(strip & stripe.strips.writable, fragment.start..fragment.end, "written");
+                stripe.assert_true(
+                    strip & stripe.strips.writable,
+                    fragment.start..fragment.end,
+                    "written",
+                );
             }
         }
     });
@@ -265,7 +298,8 @@ fn a_write_of_all_data_strips_reads_nothing() {
             })
             .collect();
         let mut plan = Plan::default();
-        plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan).expect("losses within parity");
+        plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan)
+            .expect("losses within parity");
         assert!(plan.reads.is_empty());
         stripe.carry_out(&plan, &fragments);
         stripe.change(&fragments);
@@ -312,7 +346,11 @@ fn a_small_write_takes_the_way_with_fewer_reads() {
         let mut plan = Plan::default();
         plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan).expect("nothing is lost");
         assert_eq!(plan.spans[0].way, way, "{shape:?}, {strips} strips written");
-        assert_eq!(plan.reads.len(), reads, "{shape:?}, {strips} strips written");
+        assert_eq!(
+            plan.reads.len(),
+            reads,
+            "{shape:?}, {strips} strips written"
+        );
     }
 }
 
@@ -329,10 +367,13 @@ fn any_read_returns_the_truth_and_repairs_what_it_was_asked_to() {
             }
             let repair = if rng.bool() { unread } else { 0 };
             let mut plan = Plan::default();
-            plan_read(&stripe.strips, &stripe.code, &fragments, repair, &mut plan).expect("losses within parity");
+            plan_read(&stripe.strips, &stripe.code, &fragments, repair, &mut plan)
+                .expect("losses within parity");
             stripe.carry_out(&plan, &fragments);
             for fragment in &fragments {
-                let Memory::Request(_, at) = fragment.memory else { unreachable!() };
+                let Memory::Request(_, at) = fragment.memory else {
+                    unreachable!()
+                };
                 let rows = fragment.start as usize..fragment.end as usize;
                 assert_eq!(
                     stripe.request[at as usize..at as usize + rows.len()],
@@ -341,7 +382,11 @@ fn any_read_returns_the_truth_and_repairs_what_it_was_asked_to() {
                 );
             }
             stripe.assert_true(repair, plan.start..plan.end, "repaired");
-            assert!(plan.writes.iter().all(|write| repair >> write.strip & 1 == 1));
+            assert!(
+                plan.writes
+                    .iter()
+                    .all(|write| repair >> write.strip & 1 == 1)
+            );
         }
     });
 }
@@ -354,7 +399,8 @@ fn a_rebuild_makes_its_targets_true() {
         let targets = gone & rng.u64(..);
         stripe.strips.writable |= targets;
         let mut plan = Plan::default();
-        plan_rebuild(&stripe.strips, &stripe.code, targets, (0, ROWS), &mut plan).expect("losses within parity");
+        plan_rebuild(&stripe.strips, &stripe.code, targets, (0, ROWS), &mut plan)
+            .expect("losses within parity");
         stripe.carry_out(&plan, &[]);
         stripe.assert_true(targets, 0..ROWS, "rebuilt");
     });
@@ -365,8 +411,13 @@ fn a_check_sees_every_single_strip_that_is_wrong_and_nothing_else() {
     for_all_losses(|rng, shape, gone, unread| {
         let mut stripe = Stripe::new(rng, shape, gone, unread);
         let mut plan = Plan::default();
-        plan_check(&stripe.strips, &stripe.code, (0, ROWS), &mut plan).expect("losses within parity");
-        assert_eq!(stripe.carry_out(&plan, &[]), 0, "{shape:?} gone {gone:b} unread {unread:b}");
+        plan_check(&stripe.strips, &stripe.code, (0, ROWS), &mut plan)
+            .expect("losses within parity");
+        assert_eq!(
+            stripe.carry_out(&plan, &[]),
+            0,
+            "{shape:?} gone {gone:b} unread {unread:b}"
+        );
         if stripe.strips.readable.count_ones() as usize == shape.0 {
             assert!(plan.spans.is_empty(), "nothing to compare with");
             return;
@@ -374,7 +425,11 @@ fn a_check_sees_every_single_strip_that_is_wrong_and_nothing_else() {
         for strip in strips_of(stripe.strips.readable) {
             let at = rng.usize(..ROWS as usize);
             stripe.stored[strip][at] ^= 1 << rng.u8(..8);
-            assert_ne!(stripe.carry_out(&plan, &[]), 0, "{shape:?}: strip {strip} is wrong");
+            assert_ne!(
+                stripe.carry_out(&plan, &[]),
+                0,
+                "{shape:?}: strip {strip} is wrong"
+            );
             stripe.stored[strip] = stripe.truth[strip].clone();
         }
     });
@@ -393,7 +448,9 @@ fn more_losses_than_parities_are_never_made_up() {
             let fragments = any_fragments(&mut rng, &stripe);
             assert!(plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan).is_err());
             let targets = lost & lost.wrapping_neg();
-            assert!(plan_rebuild(&stripe.strips, &stripe.code, targets, (0, ROWS), &mut plan).is_err());
+            assert!(
+                plan_rebuild(&stripe.strips, &stripe.code, targets, (0, ROWS), &mut plan).is_err()
+            );
             let lost_data = lost & stripe.strips.data_mask();
             if lost_data != 0 {
                 let strip = lost_data.trailing_zeros() as usize;
@@ -417,12 +474,17 @@ fn with_parity_in_doubt_data_is_read_and_written_without_it() {
             stripe.strips.readable = stripe.strips.data_mask();
             let fragments = any_fragments(&mut rng, &stripe);
             let mut plan = Plan::default();
-            plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan).expect("all data is there");
+            plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan)
+                .expect("all data is there");
             stripe.carry_out(&plan, &fragments);
             stripe.change(&fragments);
             for fragment in &fragments {
                 let all = mask(data + parity);
-                stripe.assert_true(all, fragment.start..fragment.end, "true again where it was written");
+                stripe.assert_true(
+                    all,
+                    fragment.start..fragment.end,
+                    "true again where it was written",
+                );
             }
         }
     }
