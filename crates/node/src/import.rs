@@ -239,18 +239,16 @@ fn after_crash(
     let doubtful =
         |entry: &RegionEntry| matches!(entry.state(), RegionState::Dirty | RegionState::NeedsSync);
     let dirty = map.entries.iter().filter(|entry| doubtful(entry)).count();
-    if dirty > 0 && assembly.degraded && !request.read_only {
-        if !request.force {
-            return Err(NodeError::new(
-                ErrorKind::Refused,
-                format!(
-                    "array {}: was not stopped cleanly and is degraded ({}): in {dirty} regions of {} bytes a member, what the missing members held may be wrong where writes were in flight; import with --read-only (such blocks read as errors), or add --force to accept them as they are",
-                    assembly.truth.name,
-                    missing_text(assembly),
-                    assembly.truth.region_size_bytes
-                ),
-            ));
-        }
+    if dirty > 0 && assembly.degraded && !request.read_only && !request.force {
+        return Err(NodeError::new(
+            ErrorKind::Refused,
+            format!(
+                "array {}: was not stopped cleanly and is degraded ({}): in {dirty} regions of {} bytes a member, what the missing members held may be wrong where writes were in flight; import with --read-only (such blocks read as errors), or add --force to accept them as they are",
+                assembly.truth.name,
+                missing_text(assembly),
+                assembly.truth.region_size_bytes
+            ),
+        ));
     }
     for entry in &mut map.entries {
         if entry.state() == RegionState::Dirty {
