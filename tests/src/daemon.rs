@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -66,8 +66,9 @@ impl Reply {
         self
     }
 
+    /// Panics unless it exited with `code`.
     #[track_caller]
-    fn with_code(self, code: i32) -> Reply {
+    pub fn with_code(self, code: i32) -> Reply {
         assert_eq!(
             self.code, code,
             "exit code of: {}\n{}{}",
@@ -175,12 +176,21 @@ impl Daemon {
 
     /// Runs a command, whatever comes of it.
     pub fn strake<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Reply {
+        self.strake_on(&self.socket(), arguments)
+    }
+
+    /// Runs a command with another socket.
+    pub fn strake_on<S: AsRef<OsStr>>(
+        &self,
+        socket: &Path,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Reply {
         let mut command = Command::new("timeout");
         command
             .args(["-k", "5", COMMAND_LIMIT_SECONDS])
             .arg(program::strake())
             .arg("--socket")
-            .arg(self.socket())
+            .arg(socket)
             .args(arguments)
             .stdin(Stdio::null());
         let words: Vec<_> = command

@@ -323,6 +323,21 @@ fn words_that_make_no_sense_are_usage_errors() {
 }
 
 #[test]
+fn a_second_daemon_on_the_same_socket_or_state() {
+    let (daemon, members) = running_array("5", 3);
+    settle(&daemon, "a", &members);
+    let state = daemon.state_dir().display().to_string();
+    unchanged(&members, || {
+        let fresh = format!("{state}-2");
+        daemon.refused(["daemon", "--state-dir", &fresh], &["strake.sock"]);
+        let other = daemon.path("other.sock");
+        let reply = daemon.strake_on(&other, ["daemon", "--state-dir", &state]);
+        reply.with_code(1).says(&[&state]);
+    });
+    assert_eq!(daemon.show("a")["state"], "healthy");
+}
+
+#[test]
 fn errors_are_json_when_json_is_asked_for() {
     let daemon = Daemon::start();
     let reply = daemon.strake(["--json", "array", "show", "nothing"]);

@@ -278,6 +278,72 @@ fn n_plus_m_of_four_and_four() {
     });
 }
 
+/// The most drives and the most parities that there may be.
+#[test]
+fn n_plus_m_of_thirty_two_and_thirty_two() {
+    let daemon = Daemon::start();
+    let members = daemon.drives("d", 64, 16 * MIB);
+    let level = ["n+m", "--parity", "32", "--strip-size", "4KiB"];
+    daemon.create("wide", &level, &members);
+    let mut client = daemon.export_nbd("wide").connect();
+    let mut model = Model::new();
+    model.write(&mut client, 0, &pattern(1, WRITTEN_BYTES));
+    for member in 16..48 {
+        daemon.ok(["array", "fail", "wide", &member.to_string()]);
+    }
+    model.check(&mut client);
+    model.write(&mut client, 4096 * 3, &pattern(2, 4096 * 100));
+    model.check(&mut client);
+    daemon.refused(["array", "fail", "wide", "0"], &["--force"]);
+}
+
+/// Requests of one sector, at places that no larger block begins at.
+#[test]
+fn blocks_of_512_healthy_and_degraded() {
+    let daemon = Daemon::start();
+    let members = daemon.drives("d", 4, DRIVE_BYTES);
+    let level = ["6", "--block-size", "512", "--strip-size", "4KiB"];
+    daemon.create("small", &level, &members);
+    let mut client = daemon.export_nbd("small").connect();
+    let mut model = Model::new();
+    let mut random = fastrand::Rng::with_seed(512);
+    for round in 0..3 {
+        for _ in 0..200 {
+            let offset = 512 * random.usize(..8000);
+            let length = 512 * random.usize(1..40);
+            model.write(&mut client, offset, &pattern(random.u64(..), length));
+        }
+        model.check(&mut client);
+        if round < 2 {
+            daemon.ok(["array", "fail", "small", &(round * 2).to_string()]);
+        }
+    }
+}
+
+/// A block that changed on a drive behind everybody's back.
+#[test]
+fn a_scrub_finds_parity_that_does_not_hold_and_repairs_it_when_asked() {
+    let daemon = Daemon::start();
+    let members = daemon.drives("d", 4, DRIVE_BYTES);
+    daemon.create("rot", &["5", "--strip-size", "16KiB"], &members);
+    let mut client = daemon.export_nbd("rot").connect();
+    let mut model = Model::new();
+    model.write(&mut client, 0, &pattern(1, WRITTEN_BYTES));
+    client.flush();
+    daemon.scrub_finds_nothing("rot");
+    let start = random_data_start(&members[2]);
+    drives::overwrite(&members[2], start + 4096, &pattern(5, 4096));
+
+    daemon.strake(["array", "scrub", "rot", "--wait"]);
+    let last = daemon.show("rot")["last_scrub"].clone();
+    assert_eq!(last["mismatches"], 1, "{last}");
+    assert_eq!(last["repaired"], 0, "{last}");
+    daemon.strake(["array", "scrub", "rot", "--repair", "--wait"]);
+    let last = daemon.show("rot")["last_scrub"].clone();
+    assert_eq!(last["repaired"], 1, "{last}");
+    daemon.scrub_finds_nothing("rot");
+}
+
 #[test]
 fn the_smallest_drive_counts_and_that_is_said() {
     let daemon = Daemon::start();
@@ -382,20 +448,23 @@ fn read_errors_are_answered_from_parity_rewritten_and_counted() {
     assert_eq!(member["read_errors"], errors);
 }
 
-/// Three blocks of what is written to the data area of a drive: the data lies behind all
-/// metadata, so it ends where the drive's written blocks end, but for the last superblock.
+/// Three blocks of what is written to the data area of a drive.
 fn bad_ranges(faulty: &str) -> Vec<String> {
-    let path = faulty.strip_prefix("faulty:").unwrap();
-    let data_start = (0..DRIVE_BYTES / MIB)
-        .map(|mib| mib * MIB)
-        .find(|offset| {
-            let bytes = drives::read(path, *offset, 4096 * 16);
-            bytes.chunks(4096).all(|block| distinct(block) > 200)
-        })
-        .expect("written data lies on the drive");
+    let data_start = random_data_start(faulty.strip_prefix("faulty:").unwrap());
     (0..3)
         .map(|index| format!("{}:4096", data_start + index * 5 * 4096))
         .collect()
+}
+
+/// The first MiB of a drive that begins with random bytes: metadata is not random.
+fn random_data_start(drive: &str) -> u64 {
+    (0..DRIVE_BYTES / MIB)
+        .map(|mib| mib * MIB)
+        .find(|offset| {
+            let bytes = drives::read(drive, *offset, 4096 * 16);
+            bytes.chunks(4096).all(|block| distinct(block) > 200)
+        })
+        .expect("written data lies on the drive")
 }
 
 fn distinct(block: &[u8]) -> usize {

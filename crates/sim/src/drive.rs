@@ -8,6 +8,8 @@ use strake_reactor::port::{DriveError, DriveOp};
 
 const PAGE_BYTES: usize = 4096;
 type Page = Box<[u8; PAGE_BYTES]>;
+/// Number of a write and the content it gave a block.
+type Version = (u64, Box<[u8]>);
 
 /// What the drive does wrong from now on.
 #[derive(Debug, Clone, Default)]
@@ -40,7 +42,7 @@ pub struct SimDrive {
     pages: Vec<Option<Page>>,
     /// Contents that a block may have after a power cut, oldest first: what is on the media, then
     /// every later write with its number. Blocks whose newest content is on the media are absent.
-    unflushed: BTreeMap<u64, Vec<(u64, Box<[u8]>)>>,
+    unflushed: BTreeMap<u64, Vec<Version>>,
     volatile: bool,
     discarded: Discarded,
     writes: u64,
@@ -86,6 +88,12 @@ impl SimDrive {
     /// Number of the last write: what a flush that is submitted now promises.
     pub fn written(&self) -> u64 {
         self.writes
+    }
+
+    /// The drive is taken out for good: its image is forgotten.
+    pub fn scrap(&mut self) {
+        self.pages.fill(None);
+        self.unflushed.clear();
     }
 
     /// What the image holds, faults aside.

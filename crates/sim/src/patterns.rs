@@ -66,6 +66,7 @@ pub fn all(shape: Shape, seed: u64, patterns_max: usize) -> Outcome<u64> {
         drive_bytes: drive_bytes(&shape),
         volatile: false,
         discarded: Discarded::Garbage,
+        slowness: 1,
         memory_bytes: 16 << 20,
     };
     let mut rig = Rig::new(setup, rng.u64(..))?;

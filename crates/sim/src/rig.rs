@@ -43,6 +43,8 @@ pub struct Setup {
     pub volatile: bool,
     /// What drives make of a discard.
     pub discarded: Discarded,
+    /// Latencies are multiplied by this: 1 for fast drives.
+    pub slowness: u64,
     /// Memory of the operations.
     pub memory_bytes: usize,
 }
@@ -126,6 +128,10 @@ pub struct Rig {
     /// Requests answered.
     pub answered: u64,
     slot: usize,
+    /// The next start accepts what may be wrong ([`strake_engine::array::Start::accept_doubtful`]).
+    pub accept_doubtful: bool,
+    /// The array has been stopped cleanly.
+    stopped: bool,
     /// Places that were not live at the last stop.
     stopped_without: Vec<usize>,
     /// A drive that was replaced stays plugged in.
@@ -141,6 +147,7 @@ impl Rig {
     /// When it cannot be made or does not start.
     pub fn new(setup: Setup, seed: u64) -> Outcome<Rig> {
         let mut world = World::new(seed);
+        world.slowness = setup.slowness;
         world.trace = std::env::var_os("STRAKE_SIM_TRACE").is_some();
         let drive = || {
             SimDrive::new(
@@ -182,6 +189,8 @@ impl Rig {
             errors: 0,
             answered: 0,
             slot: 0,
+            accept_doubtful: false,
+            stopped: false,
             stopped_without: Vec::new(),
             keep_old: false,
             settling: false,
@@ -222,7 +231,7 @@ impl Rig {
     /// When it cannot be started.
     pub fn start(&mut self) -> Outcome<Imported> {
         self.starts += 1;
-        let imported = import::import(
+        let mut imported = import::import(
             &self.world.borrow(),
             &self.plugged,
             self.starts,
@@ -240,9 +249,13 @@ impl Rig {
                 imported.assembly
             ));
         }
-        if let Some(why) = &imported.assembly.newer_may_exist {
+        // After a crash in a replacement the new drive may be listed and not know it yet.
+        let doubt = imported.assembly.newer_may_exist.as_ref();
+        if let Some(why) = doubt.filter(|_| self.stopped && !self.some_dead()) {
             return Err(format!("all drives that work are here, and yet: {why}"));
         }
+        imported.start.accept_doubtful = self.accept_doubtful;
+        self.stopped = false;
         self.places.clone_from(&imported.places);
         let specs = self
             .places
@@ -262,6 +275,13 @@ impl Rig {
             None => return Err("the adding of the array was not answered".into()),
         };
         Ok(again)
+    }
+
+    fn some_dead(&self) -> bool {
+        let world = self.world.borrow();
+        self.plugged
+            .iter()
+            .any(|&drive| world.drives[drive].faults.dead.is_some())
     }
 
     /// Looks at the engine.
@@ -411,8 +431,11 @@ impl Rig {
             && !self.keep_old
         {
             self.plugged.retain(|&d| d != old);
+            self.world.borrow_mut().drives[old].scrap();
         }
-        self.plugged.push(drive);
+        if !self.plugged.contains(&drive) {
+            self.plugged.push(drive);
+        }
         id
     }
 
@@ -757,6 +780,7 @@ impl Rig {
             ));
         }
         self.message(Message::Forget(self.slot, Box::new(|| {})));
+        self.stopped = true;
         match self.world.borrow().under_way() {
             0 => Ok(()),
             under_way => Err(format!("after a stop {under_way} operations are under way")),
@@ -803,7 +827,9 @@ impl Rig {
         let world = self.world.borrow();
         let drives = self.places.iter().flatten();
         let copies = drives.flat_map(|&drive| import::superblocks(&world.drives[drive]));
-        let newest = copies.flatten().max_by_key(|superblock| superblock.generation);
+        let newest = copies
+            .flatten()
+            .max_by_key(|superblock| superblock.generation);
         newest.is_some_and(|superblock| {
             let mut members = superblock.members.iter();
             members.all(|member| member.state == MemberState::Active)

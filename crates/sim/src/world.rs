@@ -25,6 +25,8 @@ pub struct World {
     open: Vec<bool>,
     rng: Rng,
     hash: u64,
+    /// Every latency is multiplied by this.
+    pub slowness: u64,
     /// Operations ended.
     pub operations: u64,
     /// Every operation is printed.
@@ -42,6 +44,7 @@ impl World {
             open: Vec::new(),
             rng: Rng::with_seed(seed),
             hash: 0xcbf2_9ce4_8422_2325,
+            slowness: 1,
             operations: 0,
             trace: false,
         }
@@ -127,7 +130,7 @@ impl World {
             DriveOp::WriteZeroes { .. } | DriveOp::Discard { .. } => 100_000,
             DriveOp::Flush => 200_000,
         };
-        slow + self.rng.u64(..slow * 4) + bytes
+        (slow + self.rng.u64(..slow * 4) + bytes) * self.slowness
     }
 
     /// Ends what is due and reports it.

@@ -48,9 +48,11 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let place = place::Place::claim(&dir, options.keep)?;
     let outcome = stages::run(&place, &program, options);
-    if outcome.is_err() {
+    let interrupted = interrupt::check();
+    if outcome.is_err() && interrupted.is_ok() {
         place.print_daemon_logs();
     }
     place.clean_up();
-    outcome
+    // What an interruption broke is no finding.
+    interrupted.and(outcome)
 }

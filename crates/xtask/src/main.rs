@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod aarch64;
+mod bench;
 mod demo;
 mod setup;
 mod shell;
@@ -36,7 +37,7 @@ enum Task {
     },
     /// The engine's own cost over memory and null drives
     Bench {
-        /// Passed on to `strake bench engine`
+        /// One measurement instead of the table: passed on to `strake bench engine`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         bench_arguments: Vec<String>,
     },
@@ -51,7 +52,7 @@ fn main() -> std::process::ExitCode {
         Task::Setup { cross } => setup::run(cross),
         Task::Demo(options) => demo::run(&options),
         Task::Test { cargo_arguments } => test::run(&cargo_arguments),
-        Task::Bench { bench_arguments } => bench(&bench_arguments),
+        Task::Bench { bench_arguments } => bench::run(&bench_arguments),
         Task::Aarch64 => aarch64::run(),
         Task::Tidy => tidy::run(),
     };
@@ -62,13 +63,4 @@ fn main() -> std::process::ExitCode {
             std::process::ExitCode::FAILURE
         }
     }
-}
-
-fn bench(arguments: &[String]) -> anyhow::Result<()> {
-    let strake = workspace::build_release_program()?;
-    shell::show(
-        std::process::Command::new(strake)
-            .args(["bench", "engine"])
-            .args(arguments),
-    )
 }

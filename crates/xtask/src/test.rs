@@ -72,11 +72,18 @@ pub fn run(cargo_arguments: &[String]) -> Result<()> {
     sum.passed = sum.passed.saturating_sub(skip_count);
     sum.skipped += skip_count;
     let verdict = judge(status.success(), &sum, &skips);
+    if let Err(error) = &verdict {
+        println!("\nerror: {error:#}");
+    }
     println!(
         "\n{} passed, {} failed, {} skipped",
         sum.passed, sum.failed, sum.skipped
     );
-    verdict
+    if verdict.is_err() {
+        // The sum is the last line: the reason stands above it.
+        std::process::exit(1);
+    }
+    Ok(())
 }
 
 fn judge(cargo_succeeded: bool, sum: &Sum, skips: &str) -> Result<()> {

@@ -6,7 +6,16 @@ use std::path::Path;
 use std::process::Command;
 
 /// Crates without unsafe code (design: the table of crates).
-const SAFE_CRATES: &[&str] = &["engine", "node", "api", "strake", "sim", "xtask"];
+const SAFE_CRATES: &[&str] = &[
+    "crates/engine",
+    "crates/node",
+    "crates/exports",
+    "crates/api",
+    "crates/strake",
+    "crates/sim",
+    "crates/xtask",
+    "tests",
+];
 
 /// Words that say that something was left open. Split so that this file passes its own rule.
 const LEFT_OPEN: &[&str] = &[
@@ -54,12 +63,12 @@ fn source_files(root: &Path) -> Result<Vec<String>> {
 }
 
 fn check_forbids_unsafe(root: &Path, name: &str) -> Option<String> {
-    let source = root.join("crates").join(name).join("src");
+    let source = root.join(name).join("src");
     let text = ["lib.rs", "main.rs"]
         .iter()
         .find_map(|file| std::fs::read_to_string(source.join(file)).ok())?;
     let forbids = text.contains("#![forbid(unsafe_code)]");
-    (!forbids).then(|| format!("crates/{name}: its root does not forbid unsafe code"))
+    (!forbids).then(|| format!("{name}: its root does not forbid unsafe code"))
 }
 
 fn check_source(file: &str, text: &str) -> Vec<String> {

@@ -1,1 +1,651 @@
+//! Orders that durability rests on: what must have ended before what begins.
 
+use super::*;
+use crate::format::areas::{AreaRequest, Areas};
+use crate::format::region_map::{RegionEntry, RegionState};
+use crate::format::superblock::{
+    ChecksumKind, Consistency, Features, LayoutParameters, MemberRecord, MemberState, RunState,
+};
+use crate::layout::{GeometryRequest, Level};
+use uuid::Uuid;
+
+const DRIVE_BYTES: u64 = 8 << 20;
+const STRIP: u64 = 64 << 10;
+
+/// An array whose I/O ends when the test says so.
+struct Bench {
+    array: Array,
+    pending: Vec<Io>,
+    completed: Vec<(RequestId, Result<(), BlockError>)>,
+    commands: Vec<(CommandId, Result<(), CommandError>)>,
+    detached: Vec<MemberIndex>,
+}
+
+/// What an I/O is to these tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    CopyA,
+    CopyB,
+    Page,
+    Zero,
+    Flush,
+    Discard,
+    Data,
+    Read,
+}
+
+fn superblock(level: Level, members: usize, strip: u64) -> Superblock {
+    let shape = GeometryRequest {
+        level,
+        members,
+        strip_size_bytes: Some(strip),
+        block_size_bytes: Some(4096),
+        group_size: None,
+        parity: None,
+    }
+    .shape()
+    .expect("a shape of the tests");
+    let request = AreaRequest {
+        strip_size_bytes: strip,
+        block_size_bytes: 4096,
+        log_bytes: None,
+        checksums: false,
+    };
+    let plan = Areas::plan(DRIVE_BYTES, &request).expect("the drives are large enough");
+    let geometry = Geometry::new(shape, plan.member_data_bytes, plan.region_size_bytes);
+    let member = |place: usize| {
+        let uuid = Uuid::from_u128(100 + place as u128);
+        let group = (place / shape.strips()) as u16;
+        let index = (place % shape.strips()) as u16;
+        MemberRecord::new(
+            uuid,
+            "serial",
+            DRIVE_BYTES,
+            group,
+            index,
+            MemberState::Active,
+        )
+    };
+    Superblock {
+        features: Features::default(),
+        read_only_only: false,
+        array_uuid: Uuid::from_u128(1),
+        name: "bench".into(),
+        created_unix: 1,
+        generation: 7,
+        epoch: 3,
+        lineage: Uuid::from_u128(2),
+        owner_host: Uuid::from_u128(3),
+        owner_started_unix: 1,
+        state: RunState::InUse,
+        level,
+        groups: shape.groups,
+        data: shape.data,
+        parity: shape.parity,
+        strip_size_bytes: strip,
+        block_size_bytes: 4096,
+        code_id: strake_codec::CODE_ID,
+        layout: LayoutParameters::of(level),
+        consistency: Consistency::Resync,
+        checksums: ChecksumKind::None,
+        rebuild_priority: 100,
+        members: (0..members).map(member).collect(),
+        member_index: 0,
+        areas: plan.areas,
+        member_data_bytes: plan.member_data_bytes,
+        region_size_bytes: plan.region_size_bytes,
+        volume_size_bytes: geometry.volume_bytes(),
+    }
+}
+
+impl Bench {
+    /// An array of which nothing has ended yet.
+    fn starting(level: Level, members: usize) -> Bench {
+        let superblock = superblock(level, members, STRIP);
+        let regions = RegionMap::new(superblock.regions());
+        Bench::from(superblock, regions)
+    }
+
+    fn from(superblock: Superblock, regions: RegionMap) -> Bench {
+        let code = code_of(&superblock).expect("the shape has a code");
+        let mut out = Vec::new();
+        let start = Start {
+            present: vec![true; superblock.members.len()],
+            regions,
+            superblock,
+            read_only: false,
+            accept_doubtful: false,
+            memory_bytes: 4 << 20,
+            now_ns: 1,
+        };
+        let array = Array::start(start, code, &mut out);
+        let mut bench = Bench {
+            array,
+            pending: Vec::new(),
+            completed: Vec::new(),
+            commands: Vec::new(),
+            detached: Vec::new(),
+        };
+        bench.carry_out(out);
+        bench
+    }
+
+    /// An array that serves and has nothing under way.
+    fn running(level: Level, members: usize) -> Bench {
+        let mut bench = Bench::starting(level, members);
+        bench.end_all();
+        bench
+    }
+
+    fn carry_out(&mut self, mut actions: Vec<Action>) {
+        while !actions.is_empty() {
+            let mut more = Vec::new();
+            for action in actions {
+                match action {
+                    Action::Io(io) => self.pending.push(io),
+                    Action::Compute(op) => self.array.computed(op, 0, &mut more),
+                    Action::Complete(request, result) => self.completed.push((request, result)),
+                    Action::CommandDone(id, result) => self.commands.push((id, result)),
+                    Action::Detach(member) => self.detached.push(member),
+                    Action::ReleaseSlots(_) | Action::Zero(..) | Action::Event(_) => {}
+                }
+            }
+            actions = more;
+        }
+    }
+
+    fn sort(&self, io: &Io) -> Sort {
+        let areas = &self.array.superblock().areas;
+        match &io.kind {
+            IoKind::WriteMeta(_) if io.offset == areas.superblock_a.offset => Sort::CopyA,
+            IoKind::WriteMeta(_) if io.offset > areas.data.end() => Sort::CopyB,
+            IoKind::WriteMeta(_) => Sort::Page,
+            IoKind::WriteZeroes => Sort::Zero,
+            IoKind::Discard => Sort::Discard,
+            IoKind::Flush => Sort::Flush,
+            IoKind::Write(..) => Sort::Data,
+            IoKind::Read(_) => Sort::Read,
+        }
+    }
+
+    /// Sorts of what is under way, each once, in the order of their beginning.
+    fn sorts(&self) -> Vec<Sort> {
+        let mut sorts: Vec<Sort> = self.pending.iter().map(|io| self.sort(io)).collect();
+        sorts.dedup();
+        sorts
+    }
+
+    fn end(&mut self, index: usize, result: Result<(), IoError>) {
+        let io = self.pending.remove(index);
+        let mut out = Vec::new();
+        self.array.io_done(io.token, result, &mut out);
+        self.carry_out(out);
+    }
+
+    /// Ends what is under way now; not what that begins.
+    fn end_round(&mut self) {
+        for _ in 0..self.pending.len() {
+            self.end(0, Ok(()));
+        }
+    }
+
+    /// Ends I/O until none is left.
+    fn end_all(&mut self) {
+        let mut steps = 0;
+        while !self.pending.is_empty() {
+            self.end(0, Ok(()));
+            steps += 1;
+            assert!(steps < 100_000, "I/O without end");
+        }
+    }
+
+    fn submit(&mut self, operation: Operation, offset: u64, length: u64) -> RequestId {
+        let mut out = Vec::new();
+        let id = self
+            .array
+            .submit(operation, offset, length, false, &mut out);
+        self.carry_out(out);
+        id
+    }
+
+    fn command(&mut self, command: Command) {
+        let mut out = Vec::new();
+        self.array.command(CommandId(1), command, &mut out);
+        self.carry_out(out);
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        let mut out = Vec::new();
+        self.array.tick(now_ns, &mut out);
+        self.carry_out(out);
+    }
+
+    fn written(&mut self) {
+        self.submit(Operation::Write, 0, 4096);
+        self.end_all();
+        self.completed.clear();
+    }
+
+    /// The superblocks under way.
+    fn superblocks(&self) -> Vec<Superblock> {
+        let decode = |io: &Io| match &io.kind {
+            IoKind::WriteMeta(bytes) => Superblock::decode(bytes, io.offset).ok(),
+            _ => None,
+        };
+        self.pending.iter().filter_map(decode).collect()
+    }
+}
+
+#[test]
+fn a_start_raises_the_epoch_on_all_members_before_it_serves() {
+    let mut bench = Bench::starting(Level::Raid5, 3);
+    bench.submit(Operation::Write, 0, 4096);
+    bench.submit(Operation::Read, 0, 4096);
+    assert_eq!(bench.sorts(), [Sort::CopyA]);
+    assert_eq!(bench.pending.len(), 3);
+    bench.end(0, Ok(()));
+    bench.end(0, Ok(()));
+    assert_eq!(
+        (bench.sorts(), bench.completed.len()),
+        (vec![Sort::CopyA], 0)
+    );
+    bench.end(0, Ok(()));
+    assert!(bench.sorts().contains(&Sort::Zero), "the write has begun");
+    assert_eq!(
+        bench.completed.len(),
+        1,
+        "the read of an unwritten region needs no I/O"
+    );
+}
+
+#[test]
+fn copy_a_is_on_all_members_before_copy_b_on_any() {
+    let mut bench = Bench::running(Level::Raid6, 4);
+    bench.command(Command::Priority(10));
+    for left in (1..=4).rev() {
+        assert_eq!(
+            (bench.sorts(), bench.pending.len()),
+            (vec![Sort::CopyA], left)
+        );
+        assert!(bench.commands.is_empty());
+        bench.end(0, Ok(()));
+    }
+    assert_eq!(
+        bench.commands.len(),
+        1,
+        "copy A on all members is durable enough"
+    );
+    assert_eq!((bench.sorts(), bench.pending.len()), (vec![Sort::CopyB], 4));
+}
+
+#[test]
+fn a_stop_before_the_start_has_ended_ends_too() {
+    let mut bench = Bench::starting(Level::Raid5, 3);
+    bench.submit(Operation::Write, 0, 4096);
+    bench.command(Command::Stop);
+    bench.end_all();
+    assert_eq!(bench.completed.len(), 1);
+    assert!(bench.array.is_stopped());
+}
+
+#[test]
+fn a_first_write_zeroes_flushes_records_and_then_writes() {
+    let mut bench = Bench::running(Level::Raid5, 3);
+    bench.submit(Operation::Write, 0, 4096);
+    for sort in [Sort::Zero, Sort::Flush, Sort::Page] {
+        assert_eq!((bench.sorts(), bench.pending.len()), (vec![sort], 3));
+        bench.end(1, Ok(()));
+        bench.end(1, Ok(()));
+        assert_eq!(bench.sorts(), [sort], "the last member counts");
+        bench.end(0, Ok(()));
+    }
+    assert!(bench.completed.is_empty());
+    bench.end_all();
+    assert_eq!(bench.completed.len(), 1);
+}
+
+#[test]
+fn a_write_to_a_clean_region_makes_it_dirty_on_all_members_first() {
+    let mut bench = Bench::running(Level::Raid5, 3);
+    bench.written();
+    bench.tick(10_000_000_000);
+    assert_eq!(
+        bench.sorts(),
+        [Sort::Flush],
+        "what was written is durable before it is called clean"
+    );
+    bench.end_round();
+    assert_eq!(bench.sorts(), [Sort::Page]);
+    bench.end_all();
+    assert_eq!(bench.array.region_counts()[2], 0);
+    bench.submit(Operation::Write, 8192, 4096);
+    assert_eq!((bench.sorts(), bench.pending.len()), (vec![Sort::Page], 3));
+    bench.end(0, Ok(()));
+    bench.end(0, Ok(()));
+    assert_eq!(bench.sorts(), [Sort::Page]);
+    bench.end(0, Ok(()));
+    assert!(
+        bench
+            .sorts()
+            .iter()
+            .all(|&sort| sort == Sort::Read || sort == Sort::Data)
+    );
+}
+
+#[test]
+fn a_write_that_missed_a_member_is_acknowledged_when_its_absence_is_recorded() {
+    let mut bench = Bench::running(Level::Raid6, 4);
+    bench.written();
+    bench.submit(Operation::Write, 0, 4096);
+    while bench.sorts() != [Sort::Data] {
+        bench.end_round();
+    }
+    let failed = bench.pending[0].member;
+    bench.end(0, Err(IoError::Range));
+    assert_eq!(bench.detached, [failed]);
+    while let Some(data) = bench
+        .pending
+        .iter()
+        .position(|io| bench.sort(io) == Sort::Data)
+    {
+        bench.end(data, Ok(()));
+    }
+    assert!(
+        bench.completed.is_empty(),
+        "all data is written, the failure is not recorded"
+    );
+    let superblocks = bench.superblocks();
+    assert_eq!(superblocks.len(), 3, "on every survivor");
+    for superblock in superblocks {
+        assert_eq!(superblock.members[failed.at()].state, MemberState::Failed);
+    }
+    bench.end(0, Ok(()));
+    bench.end(0, Ok(()));
+    assert!(bench.completed.is_empty());
+    bench.end(0, Ok(()));
+    assert_eq!(bench.completed.len(), 1);
+    assert_eq!(bench.completed[0].1, Ok(()));
+}
+
+#[test]
+fn a_new_member_has_the_whole_map_before_it_is_one() {
+    let mut bench = Bench::running(Level::Raid5, 3);
+    bench.written();
+    bench.command(Command::Remove {
+        member: MemberIndex(1),
+        force: false,
+    });
+    bench.end_all();
+    bench.commands.clear();
+    let uuid = Uuid::from_u128(900);
+    let serial = "new".to_owned();
+    bench.command(Command::Replace {
+        member: MemberIndex(1),
+        uuid,
+        serial,
+        size_bytes: DRIVE_BYTES,
+    });
+    assert_eq!(
+        (bench.sorts(), bench.pending.len()),
+        (vec![Sort::Page], 2),
+        "both copies"
+    );
+    assert!(bench.pending.iter().all(|io| io.member == MemberIndex(1)));
+    bench.end_round();
+    assert!(bench.commands.is_empty());
+    let superblocks = bench.superblocks();
+    assert_eq!(superblocks.len(), 3);
+    for superblock in superblocks {
+        assert_eq!(superblock.members[1].state, MemberState::Rebuilding);
+        assert_eq!(superblock.members[1].uuid, uuid);
+    }
+}
+
+#[test]
+fn a_rebuild_is_recorded_only_after_a_flush_of_what_it_wrote() {
+    let mut bench = Bench::running(Level::Raid5, 3);
+    bench.written();
+    bench.command(Command::Fail {
+        member: MemberIndex(1),
+        force: false,
+    });
+    bench.end_all();
+    let serial = "new".to_owned();
+    let uuid = Uuid::from_u128(900);
+    bench.command(Command::Replace {
+        member: MemberIndex(1),
+        uuid,
+        serial,
+        size_bytes: DRIVE_BYTES,
+    });
+    let (mut unflushed, mut active) = (0, false);
+    while !bench.pending.is_empty() {
+        for superblock in bench.superblocks() {
+            let record = &superblock.members[1];
+            active |= record.state == MemberState::Active;
+            if record.state == MemberState::Active || record.rebuild_position_bytes > 0 {
+                assert_eq!(unflushed, 0, "writes of the rebuild are not durable yet");
+            }
+        }
+        match (bench.sort(&bench.pending[0]), bench.pending[0].member) {
+            (Sort::Data, MemberIndex(1)) => unflushed += 1,
+            (Sort::Flush, MemberIndex(1)) => unflushed = 0,
+            _ => {}
+        }
+        bench.end(0, Ok(()));
+    }
+    assert!(active, "the rebuild has come to its end");
+    assert_eq!(bench.array.redundancy_left(), Some(1));
+}
+
+#[test]
+fn a_drive_that_takes_a_failed_ones_place_is_refilled_from_the_beginning() {
+    let mut bench = Bench::running(Level::Raid6, 4);
+    bench.submit(Operation::Write, 0, 1 << 20);
+    bench.end_all();
+    let replace = |uuid| Command::Replace {
+        member: MemberIndex(1),
+        uuid: Uuid::from_u128(uuid),
+        serial: "new".into(),
+        size_bytes: DRIVE_BYTES,
+    };
+    bench.command(Command::Fail {
+        member: MemberIndex(1),
+        force: false,
+    });
+    bench.end_all();
+    bench.command(replace(900));
+    while !bench.pending.iter().any(|io| bench.sort(io) == Sort::Data) {
+        bench.end(0, Ok(()));
+    }
+    bench.end_round();
+    // It fails while some of its bands are refilled and others are under way.
+    bench.command(Command::Fail {
+        member: MemberIndex(1),
+        force: false,
+    });
+    let of_others = |bench: &Bench| {
+        bench
+            .pending
+            .iter()
+            .position(|io| io.member != MemberIndex(1))
+    };
+    while let Some(index) = bench
+        .pending
+        .iter()
+        .position(|io| io.member == MemberIndex(1))
+    {
+        bench.end(index, Err(IoError::Gone));
+    }
+    bench.command(replace(901));
+    while !bench.array.members()[1].is_live() {
+        let index = bench
+            .pending
+            .iter()
+            .position(|io| io.member == MemberIndex(1));
+        let index = index
+            .or_else(|| of_others(&bench))
+            .expect("the new drive joins");
+        bench.end(index, Ok(()));
+    }
+    assert_ne!(
+        bench.array.rebuild_targets(BandKey(0)),
+        0,
+        "the first band is not true on it"
+    );
+    bench.end_all();
+    assert_eq!(bench.array.redundancy_left(), Some(2));
+}
+
+#[test]
+fn a_discard_is_recorded_before_the_drives_hear_of_it_and_waits_for_reads() {
+    let mut bench = Bench::running(Level::Raid5, 3);
+    bench.written();
+    bench.submit(Operation::Read, 0, 4096);
+    let read = bench.pending[0].clone();
+    let region = bench.array.geometry().region_volume_bytes();
+    bench.submit(Operation::Discard, 0, region);
+    let page = bench
+        .pending
+        .iter()
+        .filter(|io| bench.sort(io) == Sort::Page)
+        .count();
+    assert_eq!(page, 3);
+    while let Some(index) = bench.pending.iter().position(|io| io.token != read.token) {
+        bench.end(index, Ok(()));
+    }
+    assert!(
+        bench.completed.is_empty(),
+        "the read is under way on a drive: nothing is discarded"
+    );
+    bench.end(0, Ok(()));
+    assert_eq!(bench.sorts(), [Sort::Discard]);
+    bench.end_all();
+    assert_eq!(bench.completed.len(), 2);
+}
+
+#[test]
+fn a_stop_cleans_flushes_and_then_says_clean() {
+    let mut bench = Bench::running(Level::Raid5, 3);
+    bench.written();
+    bench.command(Command::Stop);
+    for sort in [
+        Sort::Flush,
+        Sort::Page,
+        Sort::Flush,
+        Sort::CopyA,
+        Sort::CopyB,
+    ] {
+        assert_eq!((bench.sorts(), bench.pending.len()), (vec![sort], 3));
+        assert!(!bench.array.is_stopped());
+        let clean = bench
+            .superblocks()
+            .iter()
+            .all(|s| s.state == RunState::Clean);
+        assert!(clean, "no superblock says anything else any more");
+        bench.end_round();
+    }
+    assert!(bench.array.is_stopped());
+    assert_eq!(bench.commands.len(), 1);
+}
+
+#[test]
+fn a_stop_before_the_end_of_a_resync_leaves_it_recorded() {
+    let superblock = superblock(Level::Raid5, 3, STRIP);
+    let mut regions = RegionMap::new(superblock.regions());
+    regions.entries[1] = RegionEntry::new(RegionState::NeedsSync, 5);
+    let mut bench = Bench::from(superblock, regions);
+    bench.end_round();
+    bench.command(Command::Stop);
+    let mut recorded = false;
+    while !bench.pending.is_empty() {
+        recorded |= bench.sort(&bench.pending[0]) == Sort::Page;
+        bench.end(0, Ok(()));
+    }
+    assert!(bench.array.is_stopped() && recorded);
+    assert_eq!(bench.array.region_counts()[3], 1);
+}
+
+#[test]
+fn a_read_only_array_writes_nothing_and_sleeps() {
+    let superblock = superblock(Level::Raid5, 3, STRIP);
+    let code = code_of(&superblock).expect("the shape has a code");
+    let mut out = Vec::new();
+    let start = Start {
+        present: vec![true, false, true],
+        regions: RegionMap::new(superblock.regions()),
+        superblock,
+        read_only: true,
+        accept_doubtful: false,
+        memory_bytes: 4 << 20,
+        now_ns: 1,
+    };
+    let mut array = Array::start(start, code, &mut out);
+    assert!(out.is_empty());
+    assert_eq!(array.next_tick_ns(), None);
+    array.submit(Operation::Write, 0, 4096, false, &mut out);
+    assert!(matches!(
+        out[..],
+        [Action::Complete(_, Err(BlockError::ReadOnly))]
+    ));
+}
+
+#[test]
+fn a_mirror_is_read_only_where_all_bands_are_refilled() {
+    let mut superblock = superblock(Level::Raid1, 2, 1 << 20);
+    superblock.members[1].state = MemberState::Rebuilding;
+    let mut regions = RegionMap::new(superblock.regions());
+    regions.entries[0] = RegionEntry::new(RegionState::Clean, 5);
+    let mut bench = Bench::from(superblock, regions);
+    bench.end_all();
+    bench.tick(2);
+    let target = |bench: &Bench| {
+        let band = crate::layout::BAND_BYTES_MAX;
+        let third = bench.array.data_offset() + 3 * band..bench.array.data_offset() + 4 * band;
+        let others = |io: &Io| !third.contains(&io.offset) && bench.sort(io) != Sort::Flush;
+        bench.pending.iter().position(others)
+    };
+    // All bands but one in the middle are refilled.
+    while let Some(index) = target(&bench) {
+        bench.end(index, Ok(()));
+    }
+    assert!(
+        bench.array.rebuild_targets(BandKey(3)) != 0
+            && bench.array.rebuild_targets(BandKey(7)) == 0
+    );
+    for _ in 0..4 {
+        let before = bench.pending.len();
+        bench.submit(Operation::Read, 0, 1 << 20);
+        assert!(bench.pending.len() > before);
+        let refilled = bench.pending[before..]
+            .iter()
+            .filter(|io| io.member == MemberIndex(1));
+        assert_eq!(refilled.count(), 0, "the middle is not true there");
+    }
+}
+
+#[test]
+fn a_member_stopped_at_the_end_of_its_rebuild_becomes_active() {
+    let mut superblock = superblock(Level::Raid5, 3, STRIP);
+    superblock.members[1].state = MemberState::Rebuilding;
+    superblock.members[1].rebuild_position_bytes = superblock.member_data_bytes;
+    let regions = RegionMap::new(superblock.regions());
+    let mut bench = Bench::from(superblock, regions);
+    bench.end_all();
+    bench.tick(2);
+    bench.end_all();
+    assert_eq!(bench.array.redundancy_left(), Some(1));
+}
+
+#[test]
+fn regions_left_dirty_without_parity_are_cleaned_when_idle() {
+    let superblock = superblock(Level::Raid0, 2, STRIP);
+    let mut regions = RegionMap::new(superblock.regions());
+    regions.entries[1] = RegionEntry::new(RegionState::Dirty, 5);
+    let mut bench = Bench::from(superblock, regions);
+    bench.end_all();
+    assert!(bench.array.next_tick_ns().is_some());
+    bench.tick(10_000_000_000);
+    bench.end_all();
+    assert_eq!(bench.array.region_counts()[2], 0);
+}
