@@ -57,6 +57,8 @@ pub struct ImportArray {
     pub force: bool,
     /// Generation this host last saw, if it has seen the array: proves that no newer one exists.
     pub known_generation: Option<u64>,
+    /// Where this host last saw members (place, path), to name those that are missing.
+    pub last_seen: Vec<(u16, String)>,
 }
 
 /// A management error: what, where and what to do, in one or two sentences.
@@ -321,6 +323,7 @@ impl Node {
             read_only: false,
             force: false,
             known_generation: Some(superblock.generation),
+            last_seen: Vec::new(),
         })
     }
 

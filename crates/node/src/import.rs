@@ -124,22 +124,33 @@ fn warn(assembly: &Assembly, found: &[Found], warnings: &mut Vec<String>) {
     }
 }
 
-/// Who is missing, by serial and path's memory.
-pub(crate) fn missing_text(assembly: &Assembly) -> String {
-    let list: Vec<String> = assembly
-        .missing
-        .iter()
-        .map(|m| {
+/// Who is missing or being rebuilt, by serial, and by path where this host has seen them.
+fn missing_text(assembly: &Assembly, request: &ImportArray) -> String {
+    let missing = assembly.missing.iter().map(|m| {
+        let last = request
+            .last_seen
+            .iter()
+            .find(|(place, _)| *place == m.place);
+        let path = last.map_or(String::new(), |(_, path)| format!(", last at {path}"));
+        format!(
+            "member {} (serial {}{path}, {} bytes, {})",
+            m.place,
+            m.serial,
+            m.size_bytes,
+            m.recorded.name()
+        )
+    });
+    let members = assembly.truth.members.iter().zip(&assembly.members);
+    let rebuilding = members.enumerate().filter_map(|(place, (record, drive))| {
+        let here = drive.is_some() && record.state == MemberState::Rebuilding;
+        here.then(|| {
             format!(
-                "member {} (serial {}, {} bytes, {})",
-                m.place,
-                m.serial,
-                m.size_bytes,
-                m.recorded.name()
+                "member {place} (serial {}) is not rebuilt yet",
+                record.serial
             )
         })
-        .collect();
-    list.join("; ")
+    });
+    missing.chain(rebuilding).collect::<Vec<_>>().join("; ")
 }
 
 /// Refuses what is not safe, saying which word would allow it.
@@ -165,7 +176,7 @@ fn judge(request: &ImportArray, assembly: &Assembly, found: &[Found]) -> Result<
         };
         return refuse(format!(
             "array {name}: too few members: missing {}{unused}; find these drives, or import with --read-only to read what is left",
-            missing_text(assembly)
+            missing_text(assembly, request)
         ));
     }
     if let Some(owner) = assembly.owned_by_other_host
@@ -245,7 +256,7 @@ fn after_crash(
             format!(
                 "array {}: was not stopped cleanly and is degraded ({}): in {dirty} regions of {} bytes a member, what the missing members held may be wrong where writes were in flight; import with --read-only (such blocks read as errors), or add --force to accept them as they are",
                 assembly.truth.name,
-                missing_text(assembly),
+                missing_text(assembly, request),
                 assembly.truth.region_size_bytes
             ),
         ));

@@ -191,6 +191,7 @@ fn raid6_lives_through_two_losses_and_an_import_elsewhere() {
             read_only: false,
             force: false,
             known_generation: None,
+            last_seen: Vec::new(),
         })
         .unwrap();
     assert_eq!(array.info().name, "moved");

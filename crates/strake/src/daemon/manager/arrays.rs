@@ -232,14 +232,18 @@ impl Manager {
             );
             return Err(error(ErrorKind::NotFound, text));
         }
-        let known_generation = self.inner().state.array(uuid).map(|known| known.generation);
+        let known = self.inner().state.array(uuid).cloned();
+        let last_seen = known.iter().flat_map(|known| &known.drives);
         let imported = self.backend.import(ImportArray {
             uuid,
             drives: drives.iter().cloned().map(DriveSpec).collect(),
             new_name,
             read_only,
             force,
-            known_generation,
+            known_generation: known.as_ref().map(|known| known.generation),
+            last_seen: last_seen
+                .filter_map(|drive| Some((drive.member, drive.spec.clone()?)))
+                .collect(),
         });
         let handle = imported.map_err(node_error)?;
         let status = handle.status().map_err(node_error)?;
