@@ -90,8 +90,10 @@ impl SimDrive {
         self.writes
     }
 
-    /// The drive is taken out for good: its image is forgotten.
+    /// The drive is taken out for good: its image is forgotten, and what is still under way on it
+    /// fails.
     pub fn scrap(&mut self) {
+        self.faults.dead = Some(DriveError::Gone);
         self.pages.fill(None);
         self.unflushed.clear();
     }

@@ -429,6 +429,7 @@ impl Rig {
         ));
         if let Some(old) = self.places[place].replace(drive)
             && !self.keep_old
+            && old != drive
         {
             self.plugged.retain(|&d| d != old);
             self.world.borrow_mut().drives[old].scrap();

@@ -4,7 +4,7 @@ use strake_sim::geometries::{self, CASES, STRIPS};
 use strake_sim::patterns;
 
 /// Patterns of one geometry that the everyday test tries; all with `STRAKE_SIM_ALL`.
-const PATTERNS_MAX: usize = 28;
+const PATTERNS_MAX: usize = 160;
 
 fn every_loss(cases: impl Iterator<Item = usize>) {
     let all = std::env::var_os("STRAKE_SIM_ALL").is_some();

@@ -548,6 +548,12 @@ impl Array {
         let generation = self.meta.superblock().generation;
         let changes: Vec<(u32, RegionState)> = job.changes.iter().map(|(&r, &s)| (r, s)).collect();
         if let Some(member) = job.whole_map_for {
+            // With a generation of its own: what is in memory may say more than the pages of this
+            // generation on the others. Two steps, so that the next page written everywhere does
+            // not go over the newest that the others have.
+            for newest in &mut self.regions.map.page_generations {
+                *newest += 2;
+            }
             // Both copies, so that what lies there from another life is never newer.
             let place = self.map_place(member);
             let pages: Vec<_> = self.regions.map.initial_pages(&place).collect();
