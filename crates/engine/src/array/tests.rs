@@ -368,6 +368,40 @@ fn a_write_that_missed_a_member_is_acknowledged_when_its_absence_is_recorded() {
 }
 
 #[test]
+fn a_write_whose_missed_member_cannot_be_recorded_is_an_error() {
+    let mut bench = Bench::running(Level::Raid5, 3);
+    bench.written();
+    bench.submit(Operation::Write, 0, 4096);
+    while bench.sorts() != [Sort::Data] {
+        bench.end_round();
+    }
+    bench.end(0, Err(IoError::Range));
+    let copy = |bench: &Bench, sort| bench.pending.iter().position(|io| bench.sort(io) == sort);
+    while let Some(data) = copy(&bench, Sort::Data) {
+        bench.end(data, Ok(()));
+    }
+    // A survivor that the array cannot do without refuses the record.
+    let refused = copy(&bench, Sort::CopyA).expect("the absence is being recorded");
+    bench.end(refused, Err(IoError::Range));
+    bench.end_all();
+    assert_eq!(bench.completed.len(), 1);
+    assert_eq!(bench.completed[0].1, Err(BlockError::Unavailable));
+    // From here on nothing that changes is acknowledged, and a stop ends all the same.
+    bench.submit(Operation::Write, 0, 4096);
+    bench.end_all();
+    assert_eq!(bench.completed[1].1, Err(BlockError::Unavailable));
+    bench.command(Command::Stop);
+    bench.end_all();
+    assert!(bench.array.is_stopped());
+    assert!(
+        bench
+            .commands
+            .last()
+            .is_some_and(|(_, result)| result.is_err())
+    );
+}
+
+#[test]
 fn a_new_member_has_the_whole_map_before_it_is_one() {
     let mut bench = Bench::running(Level::Raid5, 3);
     bench.written();
