@@ -2,12 +2,13 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup demo test bench
+.PHONY: help setup demo test bench prove
 
 help:
 	@echo 'make demo    real files on twelve drives, through two drive failures, in a few minutes'
 	@echo 'make test    unit, property and end-to-end tests'
 	@echo 'make bench   what the engine costs on this machine: no drives needed'
+	@echo 'make prove   the simulator: planted bugs, random runs, every crash of small cases; hours'
 	@echo 'make setup   installs what the others need (Debian packages; they call it themselves)'
 
 setup:
@@ -21,3 +22,6 @@ test: setup
 
 bench:
 	@$(CARGO) xtask bench
+
+prove:
+	@$(CARGO) xtask prove

@@ -81,10 +81,17 @@ impl Reply {
 impl Daemon {
     /// Starts a daemon in a new folder.
     pub fn start() -> Daemon {
+        Daemon::start_prepared(|_| {})
+    }
+
+    /// Starts a daemon in a new folder that `prepare` has been shown first: the daemon's state
+    /// is in `state0`, its sockets will be in `run0`.
+    pub fn start_prepared(prepare: impl FnOnce(&Path)) -> Daemon {
         let folder = tempfile::Builder::new()
             .prefix("strake-test-")
             .tempdir()
             .expect("a folder for the test");
+        prepare(folder.path());
         let mut daemon = Daemon {
             child: None,
             host: 0,

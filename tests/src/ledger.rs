@@ -196,6 +196,42 @@ impl Ledger {
         }
     }
 
+    /// As `check` where members were lost with the crash: a block that was being written may read
+    /// as an error. Shows the offsets of those to `errors`, then writes them with zeroes, so that
+    /// they are whole again. Returns how many there were.
+    pub fn check_after_loss(&mut self, client: &mut Client, errors: impl FnOnce(&[u64])) -> usize {
+        let mut lost = Vec::new();
+        for index in 0..self.blocks.len() {
+            let offset = self.offset + (index * BLOCK) as u64;
+            match client.try_read(offset, BLOCK).expect("the server answers") {
+                Ok(bytes) => self.check_block(index, &bytes),
+                Err(error) => {
+                    self.check_error(index, error);
+                    lost.push(offset);
+                }
+            }
+        }
+        errors(&lost);
+        for offset in &lost {
+            client.write(*offset, &[0; BLOCK]);
+        }
+        client.flush();
+        lost.len()
+    }
+
+    /// Only what was being written may read as an error.
+    fn check_error(&mut self, index: usize, error: u32) {
+        let block = &self.blocks[index];
+        assert!(
+            block.sent.last() > Some(&block.answered),
+            "block {index} (offset {}), seed {}, reads as error {error} and was not being written: \
+             {block:?}",
+            self.offset + (index * BLOCK) as u64,
+            self.seed
+        );
+        self.blocks[index] = History::default();
+    }
+
     fn check_block(&mut self, index: usize, bytes: &[u8]) {
         let found = version_of(bytes);
         let block = &mut self.blocks[index];
@@ -288,6 +324,16 @@ mod tests {
         let mut bytes = content(7, 0, 3);
         bytes[2048..].copy_from_slice(&content(7, 0, 2)[2048..]);
         ledger().check_block(0, &bytes);
+    }
+
+    #[test]
+    #[should_panic(expected = "was not being written")]
+    fn an_error_for_an_answered_block_is_a_loss() {
+        let mut ledger = ledger();
+        ledger.check_error(0, 5);
+        ledger.blocks[1].sent = vec![4];
+        ledger.blocks[1].answered = 4;
+        ledger.check_error(1, 5);
     }
 
     #[test]

@@ -15,7 +15,10 @@ pub mod ledger;
 pub mod mounts;
 pub mod nbd;
 mod program;
+pub mod proof;
+pub mod recording;
 pub mod superblock;
+pub mod timeline;
 pub mod tools;
 
 pub use daemon::{Daemon, NbdAddress, Reply};

@@ -65,6 +65,11 @@ impl Mount {
     /// Unmounts; panics when that fails.
     pub fn unmount(self) {
         tools::run("umount", &[&self.point]);
+        self.forget();
+    }
+
+    /// It is unmounted already.
+    pub fn forget(self) {
         std::mem::forget(self);
     }
 }

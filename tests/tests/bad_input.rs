@@ -59,6 +59,38 @@ fn block_sizes_other_than_512_and_4096() {
 }
 
 #[test]
+fn policies_and_log_sizes_that_cannot_be() {
+    for policy in ["log", "log-all", "resync"] {
+        refuses_to_create(3, &["0", "--policy", policy], &["raid0", "none"]);
+    }
+    refuses_to_create(3, &["0", "--log-size", "4M"], &["raid0", "--log-size"]);
+    for size in ["0", "512k", "33M", "1T"] {
+        refuses_to_create(
+            3,
+            &["5", "--log-size", size],
+            &["--log-size", "1 MiB", "32 MiB"],
+        );
+    }
+    let daemon = Daemon::start();
+    let members = daemon.drives("d", 3, DRIVE_BYTES);
+    for words in [["--policy", "journal"], ["--log-size", "much"]] {
+        unchanged(&members, || {
+            daemon.misused(create_arguments("a", &["5", words[0], words[1]], &members));
+        });
+    }
+    daemon.create("stripes", &["0"], &members);
+    let set = |policy| ["array", "set", "stripes", "--policy", policy];
+    daemon.refused(set("log"), &["raid0", "none"]);
+    assert_eq!(daemon.ok(set("none"))["changed"], false);
+    daemon.misused(["array", "set", "stripes"]);
+    for verb in ["torn", "accept"] {
+        daemon.refused(["array", verb, "nobody"], &["nobody"]);
+    }
+    let accepted = daemon.ok(["array", "accept", "stripes"]);
+    assert_eq!(accepted["changed"], false);
+}
+
+#[test]
 fn a_malformed_name() {
     let daemon = Daemon::start();
     let members = daemon.drives("d", 3, DRIVE_BYTES);

@@ -169,29 +169,119 @@ fn a_read_only_import_changes_nothing_on_any_drive() {
     });
 }
 
-/// Dirty and degraded: parity cannot be made true again, so whoever starts it must say so.
-#[test]
-fn a_dirty_and_degraded_array_starts_only_when_asked() {
+/// A RAID 6 that was killed while it ran with two members dropped, and is not started again.
+fn killed_while_degraded(policy: &str) -> (Daemon, Vec<String>) {
     let mut daemon = Daemon::start();
     let members = daemon.drives("d", 5, DRIVE_BYTES);
-    daemon.create("data", &["6"], &members);
+    daemon.create("data", &["6", "--policy", policy], &members);
     daemon.ok(["array", "fail", "data", "0"]);
     daemon.ok(["array", "fail", "data", "1"]);
     write_pattern(&daemon, 1);
     daemon.kill();
+    (daemon, members)
+}
+
+/// The parity log keeps what a crash would cost an array without all its members.
+#[test]
+fn a_crash_while_degraded_costs_nothing_with_the_log() {
+    let (mut daemon, _members) = killed_while_degraded("log");
     daemon.start_again();
-    daemon.wait_for_state("data", "offline");
-    unchanged(&members, || {
-        let words = ["not stopped cleanly", "--read-only", "--force"];
-        daemon.refused(["array", "start", "data"], &words);
-        daemon.ok(["array", "start", "data", "--read-only"]);
-        assert_eq!(daemon.show("data")["read_only"], true);
-        daemon.ok(["array", "stop", "data", "--force"]);
-    });
-    daemon.ok(["array", "start", "data", "--force"]);
+    daemon.wait_for_state("data", "degraded");
     daemon.wait_for_exports();
+    let torn = daemon.ok(["array", "torn", "data"]);
+    assert_eq!(torn["extents"], serde_json::json!([]));
     let found = address(&daemon).connect().read(0, 4 << 20);
     assert_eq!(found, pattern(1, 4 << 20), "nothing was in flight");
+}
+
+/// Without a log, nothing says whether what missing members held is what parity says: it reads as
+/// errors, over restarts too, until it is written or accepted.
+#[test]
+fn a_crash_while_degraded_makes_blocks_suspect_without_a_log() {
+    let (mut daemon, members) = killed_while_degraded("resync");
+    daemon.start_again();
+    daemon.wait_for_state("data", "degraded");
+    daemon.wait_for_exports();
+    let torn = daemon.ok(["array", "torn", "data"]);
+    let suspect = torn["suspect_bytes"].as_u64().unwrap();
+    assert!(suspect >= 4 << 20, "two of three data strips: {torn}");
+    assert_eq!(torn["torn_bytes"], 0);
+    let extent = &torn["extents"][0];
+    assert_eq!(
+        (extent["kind"].as_str(), &extent["member"]),
+        (Some("suspect"), &0.into())
+    );
+    let listed = extent["volume"][0]["offset_bytes"].as_u64().unwrap();
+    let show = daemon.show("data");
+    assert_eq!(show["consistency"]["suspect_bytes"], suspect);
+    let words = ["suspect", "strake array torn data"];
+    daemon.say(["array", "show", "data"]).says(&words);
+    let words = [
+        "MEMBER",
+        "suspect",
+        "writing",
+        "strake array accept data --force",
+    ];
+    daemon.say(["array", "torn", "data"]).says(&words);
+
+    let mut client = address(&daemon).connect();
+    assert!(
+        client.try_read(listed, 4096).unwrap().is_err(),
+        "suspect, and read"
+    );
+    client.write(listed, &pattern(9, 4096));
+    client.flush();
+    assert_eq!(
+        client.read(listed, 4096),
+        pattern(9, 4096),
+        "healed by writing"
+    );
+    drop(client);
+    let healed = daemon.ok(["array", "torn", "data"])["suspect_bytes"].as_u64();
+    assert_eq!(healed, Some(suspect - 4096));
+
+    daemon.ok(["array", "stop", "data", "--force"]);
+    daemon.move_to_new_host();
+    daemon.ok(import(&["data"], &members[2..]));
+    assert_eq!(
+        daemon.ok(["array", "torn", "data"])["suspect_bytes"].as_u64(),
+        healed
+    );
+    daemon.refused(["array", "accept", "data"], &["--force", "torn"]);
+    daemon.ok(["array", "accept", "data", "--force"]);
+    let again = daemon.ok(["array", "accept", "data", "--force"]);
+    assert_eq!(again["changed"], false);
+    assert_eq!(daemon.ok(["array", "torn", "data"])["suspect_bytes"], 0);
+    let mut expected = pattern(1, 4 << 20);
+    expected[listed as usize..][..4096].copy_from_slice(&pattern(9, 4096));
+    let mut client = daemon.export_nbd("data").connect();
+    assert!(client.read(0, 4 << 20) == expected, "nothing was in flight");
+}
+
+/// To look at what is there without deciding anything, or to accept it at once.
+#[test]
+fn a_dirty_and_degraded_array_is_read_only_or_accepted_at_the_start() {
+    let (mut daemon, members) = killed_while_degraded("resync");
+    daemon.move_to_new_host();
+    unchanged(&members, || {
+        daemon.ok(import(&["data", "--read-only"], &members));
+        assert_eq!(daemon.show("data")["read_only"], true);
+        let mut client = daemon.export_nbd("data").connect();
+        assert!(
+            client.try_read(0, 1 << 20).unwrap().is_err(),
+            "doubtful, and read"
+        );
+        drop(client);
+        daemon.ok(["array", "stop", "data", "--force"]);
+    });
+    daemon.ok(import(&["data", "--force"], &members));
+    assert_eq!(daemon.ok(["array", "torn", "data"])["suspect_bytes"], 0);
+    let mut client = daemon.export_nbd("data").connect();
+    assert_eq!(
+        client.read(0, 4 << 20),
+        pattern(1, 4 << 20),
+        "nothing was in flight"
+    );
 }
 
 /// Running elsewhere, as far as its drives know.

@@ -470,3 +470,66 @@ fn random_data_start(drive: &str) -> u64 {
 fn distinct(block: &[u8]) -> usize {
     block.iter().collect::<std::collections::HashSet<_>>().len()
 }
+
+/// Every policy, chosen at creation and changed while the array runs; and the log's size.
+#[test]
+fn policies_are_chosen_at_creation_and_changed_online() {
+    let mut daemon = Daemon::start();
+    let members = daemon.drives("d", 4, DRIVE_BYTES);
+    let keeping = |daemon: &Daemon| daemon.show("life")["consistency"].clone();
+    for policy in ["log-all", "resync", "none", "log"] {
+        daemon.create("life", &["6", "--policy", policy], &members);
+        assert_eq!(keeping(&daemon)["policy"], policy);
+        destroy(&daemon);
+    }
+    daemon.create("life", &["6", "--log-size", "7M"], &members);
+    assert_eq!(keeping(&daemon)["policy"], "log", "the default");
+    assert_eq!(keeping(&daemon)["log_size_bytes"], 7 * MIB);
+    let torn = daemon.say(["array", "torn", "life"]);
+    torn.says(&["no block reads as an error"]);
+
+    let address = daemon.export_nbd("life");
+    let mut client = address.connect();
+    let mut model = Model::new();
+    for (seed, policy) in ["resync", "none", "log-all", "log"].into_iter().enumerate() {
+        model.write(&mut client, seed << 20, &pattern(seed as u64, 1 << 20));
+        let outcome = daemon.ok(["array", "set", "life", "--policy", policy]);
+        assert_eq!(outcome["changed"], true);
+        assert_eq!(outcome["array"]["consistency"]["policy"], policy);
+        let again = daemon.ok(["array", "set", "life", "--policy", policy]);
+        assert_eq!(again["changed"], false);
+        model.write(&mut client, (seed << 20) + 4096, &pattern(50, 8192));
+        model.check(&mut client);
+    }
+    drop(client);
+    let show = daemon.say(["array", "show", "life"]);
+    show.says(&["policy", "log, 7 MiB a member", "last start", "CACHE"]);
+    // What was set last is what the drives say.
+    daemon.ok(["array", "set", "life", "--policy", "log-all"]);
+    daemon.kill();
+    daemon.start_again();
+    daemon.wait_for_state("life", "healthy");
+    daemon.wait_for_exports();
+    assert_eq!(keeping(&daemon)["policy"], "log-all");
+    model.check(&mut address.connect());
+    daemon.scrub_finds_nothing("life");
+}
+
+/// The cache of a member's drive is shown as the kernel or the administrator says.
+#[test]
+fn a_drives_write_cache_is_shown() {
+    let daemon = Daemon::start();
+    let mut members = daemon.drives("d", 3, DRIVE_BYTES);
+    members[0] = format!("cache=none:{}", members[0]);
+    daemon.create("life", &["5"], &members);
+    let show = daemon.show("life");
+    let volatile = |member: usize| show["members"][member]["volatile_cache"].clone();
+    assert_eq!(
+        (volatile(0).as_bool(), volatile(1).as_bool()),
+        (Some(false), Some(true))
+    );
+    let drive = daemon.ok(["drive", "show", &members[1]]);
+    assert_eq!(drive["drive"]["volatile_cache"], true);
+    daemon.say(["drive", "list"]).says(&["CACHE", "volatile"]);
+    destroy(&daemon);
+}

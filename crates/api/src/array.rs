@@ -1,5 +1,5 @@
 //! Arrays: creating them, looking at them, working on their members.
-use crate::{Export, Level};
+use crate::{Export, Level, Policy};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -29,6 +29,13 @@ pub struct CreateArray {
     /// Copies of each block (level 10). Default 2.
     #[serde(default)]
     pub copies: Option<u16>,
+    /// What keeps parity true over a crash. Default `log`; `none` for level 0.
+    #[serde(default)]
+    pub policy: Option<Policy>,
+    /// Parity log of each member in bytes, rounded up to 1 MiB: at least 1 MiB, at most a quarter
+    /// of the smallest drive and 4 GiB. Default 1/64 of the smallest drive, at most 64 MiB.
+    #[serde(default)]
+    pub log_size_bytes: Option<u64>,
     /// Destroy what is on the drives (never a drive in use).
     #[serde(default)]
     pub force: bool,
@@ -98,6 +105,9 @@ pub struct SetArray {
     /// Share of the drives that a rebuild may take, 1 to 100.
     #[serde(default)]
     pub rebuild_priority_percent: Option<u8>,
+    /// What keeps parity true over a crash. The log can be chosen when no resync is left to do.
+    #[serde(default)]
+    pub policy: Option<Policy>,
 }
 
 /// State of an array.
@@ -191,6 +201,9 @@ pub struct Member {
     pub read_errors: u64,
     /// Write errors since the array started.
     pub write_errors: u64,
+    /// A power cut may take back what the drive has completed, until a flush; `null` without a
+    /// drive.
+    pub volatile_cache: Option<bool>,
     /// What people should know of the drive.
     pub notes: Vec<String>,
 }
@@ -248,6 +261,29 @@ pub struct Regions {
     pub dirty: u64,
     /// Parity must be made true again.
     pub needs_resync: u64,
+}
+
+/// What keeps parity true over a crash, and what it did at the last start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Consistency {
+    /// Policy.
+    pub policy: Policy,
+    /// Parity log of each member in bytes; used by the policies `log` and `log-all`.
+    pub log_size_bytes: u64,
+    /// Entries of the log that are in force now.
+    pub log_entries: u64,
+    /// Entries replayed at the start.
+    pub replayed_entries: u64,
+    /// Entries found at the start that no write had followed: void.
+    pub voided_entries: u64,
+    /// Blocks that were listed as torn at the start.
+    pub torn_blocks: u64,
+    /// From the start until everything was protected, in microseconds.
+    pub protected_after_us: u64,
+    /// Bytes of members that are torn: they read as errors.
+    pub torn_bytes: u64,
+    /// Bytes of members that are suspect: they read as errors.
+    pub suspect_bytes: u64,
 }
 
 /// Counters since the array started.
@@ -341,6 +377,8 @@ pub struct ArrayDetail {
     pub epoch: u64,
     /// Regions by state; `null` when not running.
     pub regions: Option<Regions>,
+    /// What keeps parity true over a crash; `null` when not running.
+    pub consistency: Option<Consistency>,
     /// Counters; `null` when not running.
     pub counters: Option<Counters>,
     /// Parity kernel in use; empty when not running.

@@ -32,6 +32,9 @@ pub struct Drive {
     pub serial: String,
     /// Model as the kernel reports it.
     pub model: String,
+    /// A power cut may take back what it has completed, until a flush; `null` when it could not be
+    /// read.
+    pub volatile_cache: Option<bool>,
     /// What it is used for.
     pub usage: DriveUse,
     /// The same in words: "member 3 of data", "ext4 file system", or the error.

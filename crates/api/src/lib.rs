@@ -12,7 +12,9 @@ mod error;
 mod export;
 mod import;
 mod level;
+mod policy;
 mod status;
+mod torn;
 
 pub use array::*;
 pub use drive::*;
@@ -20,7 +22,9 @@ pub use error::*;
 pub use export::*;
 pub use import::*;
 pub use level::*;
+pub use policy::*;
 pub use status::*;
+pub use torn::*;
 
 /// Default path of the daemon's socket.
 pub const DEFAULT_SOCKET: &str = "/run/strake/strake.sock";

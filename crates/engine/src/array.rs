@@ -16,14 +16,18 @@
 mod background;
 mod command;
 mod locks;
+mod log;
 mod members;
 mod meta;
 mod ops;
+mod policy;
 mod regions;
+mod replay;
 mod requests;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod torn;
 
 use std::collections::VecDeque;
 
@@ -31,23 +35,30 @@ use strake_codec::Code;
 
 use crate::block::{BlockError, Operation};
 use crate::format::region_map::RegionMap;
+use crate::format::store::Store;
 use crate::format::superblock::{MemberState, Superblock};
+use crate::format::torn::TornList;
 use crate::layout::{Geometry, MemberIndex, StripeIndex};
-use crate::plan::{Plan, RequestId, Strips};
+use crate::plan::{self, Plan, RequestId, Strips};
+use crate::planted::{self, Planted};
 
 pub use background::{TaskKind, TaskReport};
 pub use command::{Command, CommandError, CommandErrorKind, CommandId};
 pub use locks::BandKey;
 use locks::FastMap;
+pub use log::{LogCounters, LogReport, LogSource, RecordId};
 pub use members::Member;
 
 use background::Background;
 use locks::LockTable;
+use log::{Log, LogPart};
 use meta::Meta;
 use ops::Op;
 use regions::Regions;
+use replay::Replayer;
 use requests::{Direct, Request};
 use slots::Slots;
+use torn::Torn;
 
 /// Index of a stripe operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -66,6 +77,9 @@ enum Class {
     Region,
     Meta,
     Background,
+    Log,
+    Replay,
+    Torn,
 }
 
 impl Token {
@@ -83,13 +97,16 @@ impl Token {
     }
 
     fn class(self) -> Class {
-        const CLASSES: [Class; 6] = [
+        const CLASSES: [Class; 9] = [
             Class::Direct,
             Class::Op,
             Class::Flush,
             Class::Region,
             Class::Meta,
             Class::Background,
+            Class::Log,
+            Class::Replay,
+            Class::Torn,
         ];
         CLASSES[(self.0 >> 48 & 0xff) as usize]
     }
@@ -111,8 +128,12 @@ pub enum IoKind {
     Read(IoMemory),
     /// Write from memory; `true`: durable at completion.
     Write(IoMemory, bool),
+    /// Read metadata; its bytes come back with [`Array::read_done`].
+    ReadMeta,
     /// Write bytes that the engine made (superblock, map page); durable at completion.
     WriteMeta(Vec<u8>),
+    /// Write a record of the parity log, filled by [`Array::compose_log`]; durable at completion.
+    WriteLog(RecordId),
     /// Make the range read as zeroes.
     WriteZeroes,
     /// The range is not needed any more.
@@ -142,7 +163,7 @@ pub enum Action {
     /// Start an I/O.
     Io(Io),
     /// Compute the spans of an operation's plan in its slots ([`Array::op_plan`],
-    /// [`crate::plan::compute::run`]), copy what the plan says from slots to the request, then
+    /// [`plan::compute::run`]), copy what the plan says from slots to the request, then
     /// report with [`Array::computed`]. Slots that do not exist yet are made.
     Compute(OpId),
     /// The operation's slots are not needed any more.
@@ -168,6 +189,11 @@ pub enum Event {
     ReadRepaired(MemberIndex, StripeIndex),
     /// Blocks could not be delivered.
     Unavailable(StripeIndex),
+    /// Blocks were asked for that a crash tore (or made suspect): member, first byte in its data
+    /// area, bytes.
+    Torn(MemberIndex, u64, u64),
+    /// The log has been replayed.
+    Replayed(LogReport),
     /// Long work has begun.
     TaskStarted(TaskKind),
     /// Long work has ended (or was stopped).
@@ -189,6 +215,15 @@ pub struct Start {
     pub superblock: Superblock,
     /// Members whose drives are open.
     pub present: Vec<bool>,
+    /// Members whose drives have a cache that a power cut may lose; one left out counts as having none.
+    pub volatile: Vec<bool>,
+    /// The array was not stopped cleanly under a policy with a log: entries of this epoch and
+    /// lineage are replayed before anything else.
+    pub replay: Option<Replay>,
+    /// Array store as the members' newest copy says: the blocks that read as errors among it.
+    pub store: Store,
+    /// It is not on every member as it is here.
+    pub store_changed: bool,
     /// The map as the newest pages of all current members say; regions whose parity may not match
     /// are `NeedsSync`.
     pub regions: RegionMap,
@@ -201,6 +236,15 @@ pub struct Start {
     pub memory_bytes: usize,
     /// Now.
     pub now_ns: u64,
+}
+
+/// Whose log entries are in force at a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replay {
+    /// Epoch before this start.
+    pub epoch: u64,
+    /// Lineage before this start.
+    pub lineage: uuid::Uuid,
 }
 
 /// Counts since the start.
@@ -267,6 +311,11 @@ pub struct Array {
     early: VecDeque<RequestId>,
     pending: command::Pending,
     counters: Counters,
+    log: Log,
+    replayer: Option<Box<Replayer>>,
+    replayed: LogReport,
+    torn: Torn,
+    policy: policy::Change,
 }
 
 impl Array {
@@ -274,9 +323,12 @@ impl Array {
     pub fn start(start: Start, code: Code, out: &mut Vec<Action>) -> Array {
         let superblock = start.superblock;
         let geometry = meta::geometry(&superblock);
-        let members = members::from_superblock(&superblock, &geometry, &start.present);
+        let members =
+            members::from_superblock(&superblock, &geometry, &start.present, &start.volatile);
         let mut array = Array {
             regions: Regions::new(&geometry, start.regions, start.now_ns),
+            log: Log::new(&superblock, &geometry),
+            torn: Torn::new(start.store, start.store_changed),
             meta: Meta::new(superblock),
             background: Background::default(),
             geometry,
@@ -300,17 +352,32 @@ impl Array {
             early: VecDeque::new(),
             pending: command::Pending::default(),
             counters: Counters::default(),
+            replayer: None,
+            replayed: LogReport::default(),
+            policy: policy::Change::default(),
         };
         if start.accept_doubtful {
             array.accept_doubtful();
         }
         array.members_changed();
+        array.torn_forget_unwritten();
         if array.read_only {
             array.mode = Mode::Running;
+        } else if let Some(replay) = start.replay {
+            array.replay_begin(replay, out);
         } else {
-            array.meta_save(out);
+            array.started(out);
         }
         array
+    }
+
+    /// What must be made good before the start is: then the epoch is raised on all live members,
+    /// which ends what the log of before could still say.
+    fn started(&mut self, out: &mut Vec<Action>) {
+        if self.torn.is_dirty() {
+            return self.torn_save(torn::SaveFor::Start, out);
+        }
+        self.meta_save(out);
     }
 
     /// Shape and places.
@@ -373,13 +440,22 @@ impl Array {
         }
     }
 
+    /// Operations under way and what they wait for, for a report.
+    pub fn describe_operations(&self) -> String {
+        let mut text = String::new();
+        for op in self.ops.iter().filter(|op| op.phase != ops::Phase::Free) {
+            text += &format!("{:?} band {} {:?}; ", op.purpose, op.band, op.phase);
+        }
+        text + &format!("broken {} {:?}", self.broken, self.log)
+    }
+
     /// Requests and operations under way.
     pub fn busy(&self) -> bool {
         self.requests.used() > 0 || self.ops.used() > 0
     }
 
     /// The plan and its fragments' memory, for [`Action::Compute`].
-    pub fn op_plan(&self, op: OpId) -> (&Plan, &[crate::plan::Fragment]) {
+    pub fn op_plan(&self, op: OpId) -> (&Plan, &[plan::Fragment]) {
         let op = &self.ops[op.0];
         (&op.plan, &op.fragments)
     }
@@ -393,8 +469,41 @@ impl Array {
             Class::Region => self.region_io_done(token, result, out),
             Class::Meta => self.meta_io_done(token, result, out),
             Class::Background => self.background_io_done(token, result, out),
+            Class::Log => self.log_io_done(token, result, out),
+            Class::Replay => self.replay_io_done(token, result, &[], out),
+            Class::Torn => self.torn_io_done(token, result, out),
+        }
+        if self.broken {
+            self.log_step(out); // what waits for the log need not any more
         }
         self.stop_step(out);
+    }
+
+    /// Reports the end of an [`IoKind::ReadMeta`], with what was read.
+    pub fn read_done(
+        &mut self,
+        token: Token,
+        result: Result<(), IoError>,
+        bytes: &[u8],
+        out: &mut Vec<Action>,
+    ) {
+        assert_eq!(
+            token.class(),
+            Class::Replay,
+            "only the replay reads metadata"
+        );
+        self.replay_io_done(token, result, bytes, out);
+        self.stop_step(out);
+    }
+
+    /// Blocks that read as errors.
+    pub fn torn(&self) -> &TornList {
+        self.torn.list()
+    }
+
+    /// Some live member's drive has a cache that a power cut may lose.
+    fn any_volatile(&self) -> bool {
+        self.members.iter().any(|m| m.volatile && m.is_live())
     }
 
     /// Says what time it is, without work.
@@ -457,7 +566,7 @@ impl Array {
     fn strips(&self, band: BandKey, excluded: u64) -> Strips {
         let stripe = self.stripe_of(band);
         let (data, parity) = (self.geometry.data(), self.geometry.parity());
-        let all = crate::plan::mask(data + parity);
+        let all = plan::mask(data + parity);
         let mut strips = Strips {
             data,
             parity,
@@ -476,7 +585,7 @@ impl Array {
         let region = self.geometry.region(stripe);
         if self.regions.needs_sync(region) && self.is_accepted(region, stripe) {
             // Strips that may contradict each other: always the same k are believed.
-            strips.readable = crate::plan::strips_of(strips.readable)
+            strips.readable = plan::strips_of(strips.readable)
                 .take(data)
                 .fold(0, |mask, strip| mask | 1 << strip);
         } else if self.regions.needs_sync(region) {

@@ -54,6 +54,9 @@ pub enum BlockError {
     /// More members than the level survives could not deliver; nothing was made up.
     #[error("data unavailable: more members failed than the array's parity can replace")]
     Unavailable,
+    /// The blocks were lost in a write that a crash cut off, or are suspect: see `strake array torn`.
+    #[error("data lost: the blocks were torn by a crash or are suspect; write them anew")]
+    Torn,
     /// The array is stopped or stopping.
     #[error("array is stopped")]
     Stopped,
@@ -66,7 +69,7 @@ impl BlockError {
             BlockError::OutOfRange => 28, // ENOSPC for writes; NBD maps reads to EINVAL itself
             BlockError::Unaligned => 22,
             BlockError::ReadOnly => 30,
-            BlockError::Unavailable => 5,
+            BlockError::Unavailable | BlockError::Torn => 5,
             BlockError::Stopped => 108,
         }
     }

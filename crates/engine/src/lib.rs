@@ -10,3 +10,4 @@ pub mod block;
 pub mod format;
 pub mod layout;
 pub mod plan;
+pub mod planted;

@@ -20,7 +20,8 @@ mod tests;
 use std::sync::Arc;
 use strake_codec::{Code, Decoder};
 
-/// Slots of an operation at most: one a strip, and one more a strip that a scrub recomputes.
+/// Slots of an operation at most: one a strip, and one more a strip that a scrub recomputes or
+/// whose partial parity is logged (slot `strips + strip`).
 pub const SLOTS_MAX: usize = 2 * crate::layout::STRIPS_MAX;
 
 /// Index of a request in its array's table.
@@ -63,7 +64,7 @@ impl Fragment {
 /// The way of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Nothing to compute: no parity is kept (or copies are written as they are).
+    /// Nothing to compute: copies, or zeroes everywhere. There only for the log's sake.
     Direct,
     /// All data strips written.
     FullStripe,
@@ -90,6 +91,24 @@ pub struct Span {
     pub way: Way,
     /// For strips that must be decoded first.
     pub decoder: Option<Arc<Decoder>>,
+    /// Bytes that one checksum of the log covers; 0: the span is not logged.
+    pub unit_bytes: u32,
+}
+
+impl Span {
+    /// The parity log gets the partial parity of the strips that are not written.
+    pub fn has_partial_parity(&self) -> bool {
+        self.unit_bytes > 0 && matches!(self.way, Way::ReadModifyWrite | Way::ReconstructWrite)
+    }
+
+    /// Strips whose content before the write is known, so that the log can recognise it.
+    pub fn old(&self) -> u64 {
+        if self.way == Way::ReadModifyWrite {
+            self.written
+        } else {
+            0
+        }
+    }
 }
 
 /// Memory side of a read.
@@ -277,7 +296,9 @@ impl Plan {
     }
 }
 
-/// Plans the writing of `fragments` (no two of which overlap) into one band.
+/// Plans the writing of `fragments` (no two of which overlap) into one band. With `log`
+/// (bytes that one checksum covers: the array's block), every row that is written gets a span, for
+/// its entry in the parity log.
 ///
 /// # Errors
 /// [`Unavailable`] when the new content could not be read back afterwards, or when content that
@@ -286,6 +307,7 @@ pub fn plan_write(
     strips: &Strips,
     code: &Code,
     fragments: &[Fragment],
+    log: Option<u32>,
     plan: &mut Plan,
 ) -> Result<(), Unavailable> {
     plan.clear();
@@ -305,7 +327,20 @@ pub fn plan_write(
             plan.write_rows(strip, fragment.start, fragment.end, from);
         }
     }
-    if mirror || strips.writable_parities() == 0 {
+    if strips.writable_parities() == 0 {
+        return Ok(());
+    }
+    if mirror {
+        if let Some(unit_bytes) = log {
+            plan.spans.extend(fragments.iter().map(|f| Span {
+                start: f.start,
+                end: f.end,
+                written: 1,
+                way: Way::Direct,
+                decoder: None,
+                unit_bytes,
+            }));
+        }
         return Ok(());
     }
     let mut start = plan.start;
@@ -313,7 +348,7 @@ pub fn plan_write(
         let end = next_change(fragments, start, plan.end);
         let written = written_in(fragments, start, end);
         if written != 0 {
-            plan_span(strips, code, fragments, plan, (start, end), written)?;
+            plan_span(strips, code, fragments, log, plan, (start, end), written)?;
         }
         start = end;
     }
@@ -343,6 +378,7 @@ fn plan_span(
     strips: &Strips,
     code: &Code,
     fragments: &[Fragment],
+    log: Option<u32>,
     plan: &mut Plan,
     (start, end): (u32, u32),
     written: u64,
@@ -389,15 +425,22 @@ fn plan_span(
             if zeroes { From::Zeroes } else { From::Slot },
         );
     }
-    if !zeroes {
-        plan.spans.push(Span {
-            start,
-            end,
-            written,
-            way,
-            decoder,
-        });
+    if zeroes && log.is_none() {
+        return Ok(());
     }
+    let way = if zeroes { Way::Direct } else { way };
+    let span = Span {
+        start,
+        end,
+        written,
+        way,
+        decoder,
+        unit_bytes: log.unwrap_or(0),
+    };
+    if span.has_partial_parity() {
+        plan.slots |= u128::from(parities) << (strips.data + strips.parity);
+    }
+    plan.spans.push(span);
     Ok(())
 }
 
@@ -478,6 +521,7 @@ pub fn plan_read(
         written: 0,
         way: Way::Decode,
         decoder: Some(decoder),
+        unit_bytes: 0,
     });
     Ok(())
 }
@@ -519,6 +563,7 @@ pub fn plan_rebuild(
         written: 0,
         way: Way::Decode,
         decoder: Some(decoder),
+        unit_bytes: 0,
     });
     Ok(())
 }
@@ -560,6 +605,7 @@ pub fn plan_check(
         written: 0,
         way: Way::Check,
         decoder: Some(decoder),
+        unit_bytes: 0,
     });
     Ok(())
 }
@@ -611,6 +657,7 @@ pub fn plan_resync(
         written: 0,
         way: Way::ReconstructWrite,
         decoder: None,
+        unit_bytes: 0,
     });
     Ok(())
 }

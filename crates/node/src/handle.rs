@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub use strake_engine::array::LogReport;
 use strake_engine::array::{Command, CommandError, CommandErrorKind};
 use strake_engine::block::{BlockDevice, BlockError, BlockInfo, BlockRequest};
+pub use strake_engine::format::superblock::Consistency;
 use strake_engine::layout::{GeometryRequest, MemberIndex};
 use strake_reactor::buffer::{Buffer, Pool};
 use strake_reactor::drive::{self, DriveSpec, FaultPlan, OpenError};
@@ -15,6 +17,7 @@ use uuid::Uuid;
 
 use crate::core::{AttachResult, Core, Mailbox, Message};
 use crate::import::{self, Import};
+use crate::torn::{self, TornBlocks};
 use crate::{make, probe, status};
 
 /// How to start.
@@ -37,6 +40,10 @@ pub struct CreateArray {
     pub geometry: GeometryRequest,
     /// Members in order.
     pub drives: Vec<DriveSpec>,
+    /// What keeps parity true over a crash; `None`: the log where the level has redundancy.
+    pub policy: Option<Consistency>,
+    /// Parity log of each member in bytes; `None`: by the drives' size.
+    pub log_bytes: Option<u64>,
     /// Destroy what is on the drives (never a drive in use).
     pub force: bool,
 }
@@ -148,6 +155,8 @@ pub struct MemberStatus {
     pub read_errors: u64,
     /// Write errors since the array started.
     pub write_errors: u64,
+    /// A power cut may take back what its drive has completed; `None` without a drive.
+    pub volatile_cache: Option<bool>,
     /// Notes of the drive (O_DIRECT refused, larger than used, ...).
     pub notes: Vec<String>,
 }
@@ -221,6 +230,16 @@ pub struct ArrayStatus {
     pub generation: u64,
     /// Starts counted.
     pub epoch: u64,
+    /// What keeps parity true over a crash.
+    pub policy: Consistency,
+    /// Parity log of each member in bytes.
+    pub log_bytes: u64,
+    /// What the log is doing and did at the start.
+    pub log: LogReport,
+    /// Bytes of members that a crash tore: they read as errors.
+    pub torn_bytes: u64,
+    /// Bytes of members that may be wrong: they read as errors.
+    pub suspect_bytes: u64,
     /// Bytes of a region on each member.
     pub region_size_bytes: u64,
     /// Regions by state: unwritten, clean, dirty, needs resync.
@@ -688,6 +707,7 @@ impl Array {
                 uuid,
                 serial: info.serial.clone(),
                 size_bytes: info.size_bytes,
+                volatile: info.volatile_cache,
             };
             let result = self.ask(|reply| {
                 Message::Attach(
@@ -745,6 +765,39 @@ impl Array {
             ));
         }
         self.command(Command::Priority(percent))
+    }
+
+    /// Changes what keeps parity true over a crash. Returns when it holds.
+    ///
+    /// # Errors
+    /// A level without redundancy; the log while a resync has not ended.
+    pub fn set_policy(&self, policy: Consistency) -> Result<(), NodeError> {
+        self.command(Command::Policy(policy))
+    }
+
+    /// Blocks that read as errors, and the volume's bytes that lie there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stopped`].
+    pub fn torn(&self) -> Result<Vec<TornBlocks>, NodeError> {
+        let (list, geometry, volume_bytes) = self.look(|view| {
+            let engine = view.engine;
+            let volume_bytes = engine.superblock().volume_size_bytes;
+            (
+                engine.torn().clone(),
+                engine.geometry().clone(),
+                volume_bytes,
+            )
+        })?;
+        Ok(torn::blocks(&list, &geometry, volume_bytes))
+    }
+
+    /// Serves suspect blocks as they are from now on: what parity says of them counts.
+    ///
+    /// # Errors
+    /// The array is read-only or stopped, or the list cannot be written.
+    pub fn accept_suspect(&self) -> Result<(), NodeError> {
+        self.command(Command::AcceptSuspect)
     }
 
     /// Injects faults into a member drive opened as `faulty:`; `None` heals it.

@@ -1,16 +1,23 @@
 //! Starting an array from what its drives say.
 
+use std::collections::HashMap;
+
+use std::time::{Duration, Instant};
 use strake_engine::array::Start;
+use strake_engine::format::Found;
 use strake_engine::format::assemble::{AssembleOptions, Assembly, assemble};
-use strake_engine::format::region_map::{self, LoadedMap, MapPlace, RegionEntry, RegionMap};
-use strake_engine::format::superblock::{MemberState, RunState, Superblock, check_name};
-use strake_engine::format::{Found, RegionState};
-use strake_reactor::drive::{self, DriveInfo, DriveSpec};
+use strake_engine::format::opening::{self, Opening, OpeningRequest, Reading};
+use strake_engine::format::superblock::{MemberState, check_name};
+use strake_reactor::drive::{self, BlockingDrive, DriveInfo, DriveSpec, OpenError};
 use uuid::Uuid;
 
 use crate::handle::{ErrorKind, ImportArray, NodeError};
 use crate::make::now_unix;
 use crate::probe;
+
+/// Drives that are busy are tried again for this long.
+const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Everything a core needs to serve the array, and what an administrator should hear.
 pub(crate) struct Import {
@@ -43,23 +50,28 @@ pub(crate) fn import(
         warnings.extend(assembly.newer_may_exist.clone());
     }
     judge(request, &assembly, &found)?;
-    let map = load_map(&assembly, &drives, request)?;
     let specs = assembly
         .members
         .iter()
         .map(|drive| drive.map(|drive| spec_of(&drives, drive).clone()))
         .collect();
-    let superblock = started(request, &assembly, this_host);
+    let opening = OpeningRequest {
+        read_only: request.read_only,
+        force: request.force,
+        new_name: request.new_name.clone(),
+        this_host,
+        now_unix: now_unix(),
+        new_lineage: Uuid::new_v4(),
+        memory_bytes,
+        volatile: volatile(&assembly, &drives),
+    };
+    let mut open = Drives::of(&assembly, &drives)?;
+    let opening = opening::open(&assembly, &opening, &mut open)
+        .map_err(|error| NodeError::new(ErrorKind::Refused, error.to_string()))?;
+    warnings.extend(suspect_text(&opening, &missing_text(&assembly, request)));
+    warnings.extend(opening.notes);
     Ok(Import {
-        start: Start {
-            present: assembly.members.iter().map(Option::is_some).collect(),
-            superblock,
-            regions: map,
-            read_only: request.read_only,
-            accept_doubtful: request.force,
-            memory_bytes,
-            now_ns: 0,
-        },
+        start: opening.start,
         specs,
         warnings,
     })
@@ -67,10 +79,28 @@ pub(crate) fn import(
 
 type Looked = Vec<(usize, DriveSpec, DriveInfo)>;
 
+/// A drive that is busy may be released in a moment: the kernel tears a killed process's rings
+/// down after its end. One deadline for all drives.
+fn find_patiently(
+    index: usize,
+    spec: &DriveSpec,
+    deadline: Instant,
+) -> Result<(Found, DriveInfo), OpenError> {
+    loop {
+        match probe::find(index, spec) {
+            Err(OpenError::Busy { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            found => return found,
+        }
+    }
+}
+
 fn look_at(specs: &[DriveSpec]) -> (Vec<Found>, Looked, Vec<String>) {
     let (mut found, mut drives, mut warnings) = (Vec::new(), Looked::new(), Vec::new());
+    let deadline = Instant::now() + BUSY_PATIENCE;
     for (index, spec) in specs.iter().enumerate() {
-        match probe::find(index, spec) {
+        match find_patiently(index, spec, deadline) {
             Ok((_, info)) if drives.iter().any(|(_, _, d)| d.identity == info.identity) => {}
             Ok((drive, info)) => {
                 found.push(drive);
@@ -211,114 +241,46 @@ fn judge(request: &ImportArray, assembly: &Assembly, found: &[Found]) -> Result<
     Ok(())
 }
 
-/// The region map of all current members, and what a crash made of it.
-fn load_map(
-    assembly: &Assembly,
-    drives: &Looked,
-    request: &ImportArray,
-) -> Result<RegionMap, NodeError> {
-    let truth = &assembly.truth;
-    let mut joined: Option<LoadedMap> = None;
-    for (place, drive) in assembly.members.iter().enumerate() {
-        let Some(drive) = drive else { continue };
-        let loaded = load_member_map(truth, place, spec_of(drives, *drive))?;
-        match &mut joined {
-            Some(map) => map.merge(&loaded),
-            None => joined = Some(loaded),
-        }
+/// Members' drives, open for reading.
+struct Drives(HashMap<usize, BlockingDrive>);
+
+impl Drives {
+    fn of(assembly: &Assembly, drives: &Looked) -> Result<Drives, NodeError> {
+        let members = assembly.members.iter().flatten();
+        let open = members.map(|&drive| {
+            let open = drive::blocking(spec_of(drives, drive), true).map_err(NodeError::drive)?;
+            Ok((drive, open))
+        });
+        open.collect::<Result<_, _>>().map(Drives)
     }
-    let Some(joined) = joined else {
-        return Err(NodeError::new(
-            ErrorKind::Refused,
-            format!("array {}: no member is usable", truth.name),
-        ));
-    };
-    let mut map = joined.into_map();
-    // After a clean stop what is still dirty was waiting for its resync.
-    if truth.parity > 0 {
-        after_crash(&mut map, assembly, request)?;
-    }
-    Ok(map)
 }
 
-/// Dirty regions of an array that was not stopped need a resync, which needs every data strip.
-fn after_crash(
-    map: &mut RegionMap,
-    assembly: &Assembly,
-    request: &ImportArray,
-) -> Result<(), NodeError> {
-    let doubtful =
-        |entry: &RegionEntry| matches!(entry.state(), RegionState::Dirty | RegionState::NeedsSync);
-    let dirty = map.entries.iter().filter(|entry| doubtful(entry)).count();
-    if dirty > 0 && assembly.degraded && !request.read_only && !request.force {
-        return Err(NodeError::new(
-            ErrorKind::Refused,
-            format!(
-                "array {}: was not stopped cleanly and is degraded ({}): in {dirty} regions of {} bytes a member, what the missing members held may be wrong where writes were in flight; import with --read-only (such blocks read as errors), or add --force to accept them as they are",
-                assembly.truth.name,
-                missing_text(assembly, request),
-                assembly.truth.region_size_bytes
-            ),
-        ));
+impl Reading for Drives {
+    fn read(&mut self, drive: usize, offset: u64, out: &mut [u8]) -> bool {
+        self.0[&drive].read_at(offset, out).is_ok()
     }
-    for entry in &mut map.entries {
-        if entry.state() == RegionState::Dirty {
-            *entry = RegionEntry::new(RegionState::NeedsSync, entry.generation());
-        }
-    }
-    Ok(())
 }
 
-fn load_member_map(
-    truth: &Superblock,
-    place: usize,
-    spec: &DriveSpec,
-) -> Result<LoadedMap, NodeError> {
-    let open = drive::blocking(spec, true).map_err(NodeError::drive)?;
-    let map = MapPlace {
-        array_uuid: truth.array_uuid,
-        member_uuid: truth.members[place].uuid,
-        copies: truth.areas.region_map,
-    };
-    let copies = map.copies.map(|extent| {
-        let mut bytes = vec![0; extent.length as usize];
-        // What cannot be read counts as not valid, page by page.
-        if open.read_at(extent.offset, &mut bytes).is_err() {
-            for (index, page) in bytes.chunks_mut(region_map::MAP_PAGE_BYTES).enumerate() {
-                let at = extent.offset + (index * region_map::MAP_PAGE_BYTES) as u64;
-                if open.read_at(at, page).is_err() {
-                    page.fill(0);
-                }
-            }
-        }
-        bytes
-    });
-    Ok(region_map::load(
-        &map,
-        truth.regions(),
-        [&copies[0], &copies[1]],
-    ))
+/// By place; of a missing member the worst is assumed.
+fn volatile(assembly: &Assembly, drives: &Looked) -> Vec<bool> {
+    let cache = |drive: usize| drives.iter().find(|(at, ..)| *at == drive);
+    let members = assembly.members.iter();
+    members
+        .map(|drive| {
+            drive
+                .and_then(cache)
+                .is_none_or(|(_, _, info)| info.volatile_cache)
+        })
+        .collect()
 }
 
-/// The superblock of this start: epoch raised, owner set, who is missing recorded.
-fn started(request: &ImportArray, assembly: &Assembly, this_host: Uuid) -> Superblock {
-    let mut superblock = assembly.truth.clone();
-    if request.read_only {
-        return superblock;
-    }
-    superblock.raise_for_start();
-    let expected: Vec<u16> = assembly.missing_expected().map(|m| m.place).collect();
-    for &place in &expected {
-        superblock.mark_left(place, MemberState::Missing);
-    }
-    if !expected.is_empty() {
-        superblock.lineage = Uuid::new_v4();
-    }
-    superblock.state = RunState::InUse;
-    superblock.owner_host = this_host;
-    superblock.owner_started_unix = now_unix();
-    if let Some(name) = &request.new_name {
-        superblock.name.clone_from(name);
-    }
-    superblock
+/// What a crash and the absence of members have cost together.
+fn suspect_text(opening: &Opening, missing: &str) -> Option<String> {
+    let name = &opening.start.superblock.name;
+    (opening.suspect_bytes > 0).then(|| {
+        format!(
+            "array {name}: was not stopped cleanly and was started degraded ({missing}): {} bytes of what the missing members held were listed as suspect; `strake array torn {name}` lists them: write them again, or accept them with `strake array accept {name} --force`",
+            opening.suspect_bytes
+        )
+    })
 }

@@ -12,5 +12,7 @@ pub mod make;
 pub mod probe;
 mod served;
 mod status;
+mod torn;
 
 pub use handle::*;
+pub use torn::{TornBlocks, VOLUME_RANGES_MAX};

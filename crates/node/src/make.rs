@@ -3,9 +3,9 @@
 use strake_codec::CODE_ID;
 use strake_engine::array::Start;
 use strake_engine::format::areas::{AreaRequest, Areas};
-use strake_engine::format::log::LogHeader;
+use strake_engine::format::log::{self, LogHeader};
 use strake_engine::format::region_map::{MapPlace, RegionEntry, RegionMap, RegionState};
-use strake_engine::format::store;
+use strake_engine::format::store::{Store, StorePlace};
 use strake_engine::format::superblock::{
     ChecksumKind, Consistency, Features, LayoutParameters, MemberRecord, MemberState, RunState,
     Superblock, check_name,
@@ -99,6 +99,10 @@ pub fn unrecorded(
             .collect(),
         superblock,
         regions,
+        volatile: infos.iter().map(|info| info.volatile_cache).collect(),
+        replay: None,
+        store: Store::new(),
+        store_changed: false,
         read_only: false,
         accept_doubtful: false,
         memory_bytes,
@@ -111,7 +115,9 @@ fn labelled(spec: &DriveSpec) -> DriveSpec {
     let unlabelled = |kind: &DriveKind| {
         matches!(
             kind,
-            DriveKind::Memory { label: None, .. } | DriveKind::Null { label: None, .. }
+            DriveKind::Memory { label: None, .. }
+                | DriveKind::Null { label: None, .. }
+                | DriveKind::Paced { label: None, .. }
         )
     };
     match spec.parse() {
@@ -201,6 +207,7 @@ fn plan_superblock(
             ),
         ));
     }
+    let consistency = policy(request, &shape)?;
     let smallest = infos
         .iter()
         .min_by_key(|info| info.size_bytes)
@@ -210,7 +217,8 @@ fn plan_superblock(
         &AreaRequest {
             strip_size_bytes: shape.strip_size_bytes,
             block_size_bytes: shape.block_size_bytes,
-            log_bytes: None,
+            log_bytes: request.log_bytes,
+            log_bytes_min: log::area_bytes_min(&shape),
             checksums: false,
         },
     )
@@ -248,11 +256,7 @@ fn plan_superblock(
         block_size_bytes: shape.block_size_bytes,
         code_id: CODE_ID,
         layout: LayoutParameters::of(shape.level),
-        consistency: if shape.parity > 0 {
-            Consistency::Resync
-        } else {
-            Consistency::None
-        },
+        consistency,
         checksums: ChecksumKind::None,
         rebuild_priority: 50,
         members: members.collect(),
@@ -262,6 +266,24 @@ fn plan_superblock(
         region_size_bytes: plan.region_size_bytes,
         volume_size_bytes: geometry.volume_bytes(),
     })
+}
+
+/// The policy asked for, or the level's own.
+fn policy(request: &CreateArray, shape: &Shape) -> Result<Consistency, NodeError> {
+    let invalid = |text: &str| {
+        let text = format!("{}: {text}", shape.level.name());
+        Err(NodeError::new(ErrorKind::Invalid, text))
+    };
+    match (shape.parity, request.policy) {
+        (0, Some(policy)) if policy != Consistency::None => invalid(
+            "keeps no redundancy that a crash could make wrong: its --policy can only be none",
+        ),
+        (0, _) if request.log_bytes.is_some() => {
+            invalid("keeps no redundancy and so no log: leave --log-size out")
+        }
+        (0, _) => Ok(Consistency::None),
+        (_, policy) => Ok(policy.unwrap_or(Consistency::Log)),
+    }
 }
 
 /// Seconds since 1970.
@@ -304,13 +326,17 @@ pub(crate) fn write_store_and_log(
     drive: &BlockingDrive,
 ) -> std::io::Result<()> {
     let areas = &superblock.areas;
-    let store = store::encode_empty(
-        superblock.array_uuid,
-        member,
-        areas.store.offset,
-        superblock.generation,
-    );
-    drive.write_at(areas.store.offset, &store)?;
+    let place = StorePlace {
+        array_uuid: superblock.array_uuid,
+        member_uuid: member,
+        area: areas.store,
+    };
+    let empty = Store::new()
+        .initial(&place)
+        .map_err(std::io::Error::other)?;
+    for (offset, bytes) in empty {
+        drive.write_at(offset, &bytes)?;
+    }
     let log = LogHeader {
         array_uuid: superblock.array_uuid,
         member_uuid: member,

@@ -165,10 +165,10 @@ pub(crate) fn find(index: usize, spec: &DriveSpec) -> Result<(Found, DriveInfo),
     Ok((found, info))
 }
 
-/// Path of a drive that has one, through `faulty:`.
+/// Path of a drive that has one, through its wrappers.
 pub(crate) fn spec_path(spec: &DriveSpec) -> Option<String> {
     let mut kind = spec.parse().ok()?;
-    while let DriveKind::Faulty(inner) = kind {
+    while let DriveKind::Faulty(inner) | DriveKind::Recorded { inner, .. } = kind {
         kind = *inner;
     }
     match kind {

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use strake_engine::array::{
-    Action, Array, CommandError, CommandId, Event, IoError, IoKind, IoMemory, OpId, Token,
+    Action, Array, CommandError, CommandId, Event, IoError, IoKind, IoMemory, LogSource, OpId,
+    RecordId, Token,
 };
 use strake_engine::block::{BlockError, BlockRequest, Done, Operation};
 use strake_engine::layout::MemberIndex;
@@ -40,8 +41,11 @@ pub(crate) struct Served {
     clients: Vec<Option<Client>>,
     /// Slots of each operation.
     slots: Vec<Vec<Option<Buffer>>>,
-    metas: Vec<Option<(Token, Buffer)>>,
+    /// Metadata and records of the log under way: whose, memory, and whether it is read.
+    metas: Vec<Option<(Token, Buffer, bool)>>,
     metas_free: Vec<u32>,
+    /// Checksums of an operation's plan, from computing to the engine.
+    checksums: Vec<u32>,
     replies: HashMap<CommandId, Reply>,
     next_command: u64,
     actions: Vec<Action>,
@@ -67,6 +71,7 @@ impl Served {
             slots: Vec::new(),
             metas: Vec::new(),
             metas_free: Vec::new(),
+            checksums: Vec::new(),
             replies: HashMap::new(),
             next_command: 0,
             actions,
@@ -135,10 +140,17 @@ impl Served {
         let token = token & !(0xff << SLOT_SHIFT);
         let token = if token & META == META {
             let index = (token & !META) as u32;
-            let (token, _) = self.metas[index as usize]
+            let (token, buffer, read) = self.metas[index as usize]
                 .take()
-                .expect("a metadata write is under way");
+                .expect("metadata is under way");
             self.metas_free.push(index);
+            if read {
+                let mut out = std::mem::take(&mut self.actions);
+                let result = result.map_err(io_error);
+                let bytes = buffer.range(0..buffer.len());
+                self.engine.read_done(token, result, bytes, &mut out);
+                return self.run(out, port);
+            }
             token
         } else {
             Token(token)
@@ -179,7 +191,7 @@ impl Served {
             Action::Io(io) => self.io(io, port),
             Action::Compute(op) => {
                 let differing = self.compute(op);
-                self.engine.computed(op, differing, out);
+                self.engine.computed(op, differing, &self.checksums, out);
             }
             Action::ReleaseSlots(op) => {
                 if let Some(slots) = self.slots.get_mut(op.0 as usize) {
@@ -227,9 +239,30 @@ impl Served {
                 from: self.lend_outbound(memory, length),
                 durable,
             },
+            IoKind::ReadMeta => {
+                let mut buffer = Buffer::heap(length);
+                let into = buffer.lend_inbound(0..length);
+                token = META | u64::from(self.keep_meta(io.token, buffer, true));
+                DriveOp::Read {
+                    offset: io.offset,
+                    into,
+                }
+            }
+            IoKind::WriteLog(record) => {
+                let buffer = self.log_buffer(record, length);
+                let from = buffer.lend_outbound(0..length);
+                token = META | u64::from(self.keep_meta(io.token, buffer, false));
+                DriveOp::Write {
+                    offset: io.offset,
+                    from,
+                    durable: true,
+                }
+            }
             IoKind::WriteMeta(bytes) => {
-                let (index, from) = self.meta_buffer(io.token, &bytes);
-                token = META | u64::from(index);
+                let mut buffer = Buffer::heap(length);
+                buffer.copy_from_slice(&bytes);
+                let from = buffer.lend_outbound(0..length);
+                token = META | u64::from(self.keep_meta(io.token, buffer, false));
                 DriveOp::Write {
                     offset: io.offset,
                     from,
@@ -249,16 +282,39 @@ impl Served {
         port.submit(drive, (self.id as u64) << SLOT_SHIFT | token, op);
     }
 
-    fn meta_buffer(&mut self, token: Token, bytes: &[u8]) -> (u32, Outbound) {
-        let mut buffer = Buffer::heap(bytes.len());
-        buffer.copy_from_slice(bytes);
-        let from = buffer.lend_outbound(0..bytes.len());
+    /// Keeps memory that is neither a client's nor an operation's until its I/O has ended.
+    fn keep_meta(&mut self, token: Token, buffer: Buffer, read: bool) -> u32 {
         let index = self.metas_free.pop().unwrap_or_else(|| {
             self.metas.push(None);
             (self.metas.len() - 1) as u32
         });
-        self.metas[index as usize] = Some((token, buffer));
-        (index, from)
+        self.metas[index as usize] = Some((token, buffer, read));
+        index
+    }
+
+    /// A record of the parity log, from the memory of the operations that it speaks of.
+    fn log_buffer(&mut self, record: RecordId, length: usize) -> Buffer {
+        let mut buffer = self
+            .pool
+            .alloc(length)
+            .unwrap_or_else(|| Buffer::heap(length));
+        let (slots, clients) = (&self.slots, &self.clients);
+        let source = |source: LogSource, length: usize| -> &[u8] {
+            match source {
+                LogSource::Slot(op, slot, at) => slots[op.0 as usize][usize::from(slot)]
+                    .as_ref()
+                    .expect("it has just been computed")
+                    .range(at as usize..at as usize + length),
+                LogSource::Request(request, at) => clients[request.0 as usize]
+                    .as_ref()
+                    .and_then(|client| client.buffer.as_ref())
+                    .expect("a write has a buffer")
+                    .range(at as usize..at as usize + length),
+            }
+        };
+        self.engine
+            .compose_log(record, buffer.as_mut_slice(), &source);
+        buffer
     }
 
     fn lend_inbound(&mut self, memory: IoMemory, length: usize) -> Inbound {
@@ -341,7 +397,15 @@ impl Served {
                 .expect("reads and writes have a buffer");
             buffer.range(at as usize..at as usize + length)
         };
-        let differing = compute::run(plan, fragments, self.engine.code(), slots, &request);
+        self.checksums.clear();
+        let differing = compute::run(
+            plan,
+            fragments,
+            self.engine.code(),
+            slots,
+            &request,
+            &mut self.checksums,
+        );
         for &(number, slot) in &plan.copies {
             let fragment = &fragments[usize::from(number)];
             let Memory::Request(request, at) = fragment.memory else {
@@ -417,6 +481,17 @@ impl Served {
             Event::Unavailable(stripe) => {
                 tracing::error!(%array, stripe = stripe.0, "blocks unavailable: more strips are missing than parity replaces");
             }
+            Event::Torn(member, offset, length) => {
+                tracing::error!(%array, member = member.0, offset, length, "blocks were asked for that a crash tore or made suspect: see `strake array torn`; writing them heals them");
+            }
+            Event::Replayed(report) => tracing::info!(
+                %array,
+                entries = report.replayed_entries,
+                torn_blocks = report.torn_blocks,
+                unreadable = report.unreadable,
+                milliseconds = report.replay_ns / 1_000_000,
+                "parity log replayed"
+            ),
             Event::TaskStarted(kind) => tracing::info!(%array, task = kind.name(), "started"),
             Event::TaskEnded(report) => tracing::info!(
                 %array,

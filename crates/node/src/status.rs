@@ -1,7 +1,8 @@
 //! What `array show` tells, taken from the engine in one look.
 
-use strake_engine::array::TaskReport;
+use strake_engine::array::{Array, TaskReport};
 use strake_engine::format::superblock;
+use strake_engine::format::torn::TornKind;
 use strake_engine::layout::MemberIndex;
 
 use crate::core::View;
@@ -38,6 +39,11 @@ pub(crate) fn status(view: &View) -> ArrayStatus {
         last_scrub: engine.last_scrub().as_ref().map(task),
         generation: superblock.generation,
         epoch: superblock.epoch,
+        policy: superblock.consistency,
+        log_bytes: superblock.areas.log.length,
+        log: engine.log_report(),
+        torn_bytes: engine.torn().bytes(TornKind::Torn),
+        suspect_bytes: engine.torn().bytes(TornKind::Suspect),
         region_size_bytes: superblock.region_size_bytes,
         regions: engine.region_counts(),
         kernel: strake_codec::kernel().to_owned(),
@@ -77,6 +83,7 @@ fn members(view: &View) -> Vec<MemberStatus> {
             size_bytes: record.size_bytes,
             read_errors: member.read_errors,
             write_errors: member.write_errors,
+            volatile_cache: drive.map(|info| info.volatile_cache),
             notes: drive.map(|info| info.notes.clone()).unwrap_or_default(),
         })
         .collect()
@@ -92,6 +99,27 @@ fn task(report: &TaskReport) -> TaskStatus {
         repaired: report.repaired,
         errors: report.errors,
     }
+}
+
+/// Blocks that read as errors, and what to do.
+fn torn_text(engine: &Array) -> Option<String> {
+    let torn = engine.torn();
+    let count = |kind, name| match torn.bytes(kind) {
+        0 => None,
+        bytes => Some(format!("{bytes} bytes are {name}")),
+    };
+    let parts = [
+        count(TornKind::Torn, "torn (a crash cut a write off)"),
+        count(TornKind::Suspect, "suspect (their content may be wrong)"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "{} and read as errors: `strake array torn {}` lists them and says what to do",
+            parts.join(", "),
+            engine.superblock().name
+        )
+    })
 }
 
 fn warnings(view: &View, unused_bytes: u64) -> Vec<String> {
@@ -116,9 +144,10 @@ fn warnings(view: &View, unused_bytes: u64) -> Vec<String> {
             .is_some_and(|left| left < engine.geometry().parity())
     {
         warnings.push(format!(
-            "{needs_resync} regions wait for a resync that needs all data members: until those are back, blocks of missing members there read as errors and are not rebuilt; to accept them as they are, stop the array and start it with --force"
+            "{needs_resync} regions wait for a resync: until it has ended, blocks of missing members there may read as errors and are not rebuilt"
         ));
     }
+    warnings.extend(torn_text(engine));
     if unused_bytes > 0 {
         warnings.push(format!("drives of unequal size: the smallest counts, {unused_bytes} bytes of the others are not used"));
     }

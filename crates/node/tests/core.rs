@@ -45,6 +45,8 @@ fn add(core: &mut Core<RingPort>, label: &str) -> usize {
             parity: None,
         },
         drives: drives.clone(),
+        policy: None,
+        log_bytes: None,
         force: false,
     };
     let start = make::unrecorded(&request, &infos, &[], 1 << 20).unwrap();

@@ -56,6 +56,8 @@ fn create(node: &Node, name: &str, geometry: GeometryRequest, drives: &[DriveSpe
         name: name.into(),
         geometry,
         drives: drives.to_vec(),
+        policy: None,
+        log_bytes: None,
         force: false,
     })
     .unwrap()

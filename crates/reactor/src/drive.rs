@@ -9,15 +9,21 @@
 //! the one claim: who may use a drive for what is the node's decision.
 
 mod blocking;
+pub(crate) mod cache;
 pub(crate) mod claim;
 pub(crate) mod memory;
+pub mod pace;
+pub(crate) mod paced;
 mod probe;
+pub(crate) mod recorded;
 mod spec;
 #[cfg(test)]
 pub(crate) mod tests;
 mod usage;
 
 pub use blocking::{BlockingDrive, blocking};
+pub use cache::WriteCache;
+pub use paced::pace_use;
 pub use probe::describe;
 pub use spec::{DriveKind, parse_size};
 pub use usage::in_use;
@@ -27,7 +33,12 @@ pub use usage::in_use;
 /// * `/dev/nvme0n1`, `/srv/d0.img`: a block device or file.
 /// * `memory:SIZE[:LABEL]`: memory of this process, gone with it. SIZE like `64MiB`.
 /// * `null:SIZE[:LABEL]`: discards writes, reads give undefined content; for measuring.
+/// * `paced:MODEL:SIZE[:LABEL]`: memory at the pace of a drive ([`pace`]); MODEL `cm7`, or `cm7/16` for
+///   a sixteenth of it.
+/// * `cache=none:SPEC`, `cache=volatile:SPEC`: another spec, whose write cache is as said here, not as
+///   the kernel says ([`WriteCache`]).
 /// * `faulty:SPEC`: wraps another spec; behaves until told to fail ([`mod@crate::faulty`]).
+/// * `recorded:LOGFILE:SPEC`: wraps another spec; keeps a record of all changes, for tests.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct DriveSpec(pub String);
 

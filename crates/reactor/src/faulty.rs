@@ -162,7 +162,11 @@ fn of(spec: &DriveSpec) -> Result<Shared, OpenError> {
         spec: spec.0.clone(),
         reason: reason.into(),
     };
-    match spec.parse()? {
+    let kind = match spec.parse()? {
+        DriveKind::Recorded { inner, .. } => *inner,
+        kind => kind,
+    };
+    match kind {
         DriveKind::Faulty(inner) if is_unnamed(&inner) => {
             Err(refuse("cannot be told to fail by name; give it a label"))
         }
@@ -175,8 +179,10 @@ fn of(spec: &DriveSpec) -> Result<Shared, OpenError> {
 
 fn is_unnamed(kind: &DriveKind) -> bool {
     match kind {
-        DriveKind::Memory { label, .. } | DriveKind::Null { label, .. } => label.is_none(),
-        DriveKind::Path(_) | DriveKind::Faulty(_) => false,
+        DriveKind::Memory { label, .. }
+        | DriveKind::Null { label, .. }
+        | DriveKind::Paced { label, .. } => label.is_none(),
+        DriveKind::Path(_) | DriveKind::Faulty(_) | DriveKind::Recorded { .. } => false,
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A [`RingPort`] belongs to the thread that made it. Block devices and files go through the
 //! ring, with registered files and, where a pool is given, registered buffers. Memory and null
-//! drives are served at once, without a system call, and complete at the next poll.
+//! drives are served at once, without a system call, and complete at the next poll; paced ones are
+//! served at once too, and complete when their pace says so.
 //!
 //! Whatever the kernel was given stays owned by the port until it answers: an operation's loans
 //! live in its flight, and dropping the port waits for all of them. A drive that never
@@ -14,11 +15,11 @@ mod arena;
 mod flight;
 #[cfg(test)]
 mod tests;
+mod timed;
 mod uring;
 mod waker;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
@@ -27,10 +28,13 @@ use std::sync::Arc;
 use crate::buffer::{Buffer, Outbound, Pool};
 use crate::drive::claim::{self, Claim, Medium};
 use crate::drive::memory::Memory;
+use crate::drive::paced::Paced;
+use crate::drive::recorded::{InFlight, Recorder};
 use crate::drive::{DriveInfo, DriveSpec, FaultPlan, OpenError};
 use crate::faulty::{self, Intent, Verdict};
 use crate::port::{Completion, DriveError, DriveId, DriveOp, Port, Waker};
 use flight::{Durability, Flight, Flights, Job, Step, Target, Zeroing};
+use timed::Timed;
 use uring::Uring;
 use waker::WakeState;
 
@@ -56,6 +60,10 @@ impl Default for RingConfig {
 /// Size of the zeroes that are written where a drive cannot zero by itself.
 const ZEROES_BYTES: usize = 1 << 20;
 
+/// A paced completion this near is polled for, not slept for: the kernel's timers come up to 50 µs
+/// late, and waking up takes its time too.
+const POLLED_NS: u64 = 100_000;
+
 /// A core's port on io_uring. It stays on the thread that made it.
 pub struct RingPort {
     uring: Uring,
@@ -66,8 +74,10 @@ pub struct RingPort {
     /// Completions to hand out at the next poll.
     ready: Vec<Completion>,
     /// Operations of slow (faulty) drives, by the time at which they start.
-    delayed: BinaryHeap<Reverse<Delayed>>,
-    delayed_made: u64,
+    delayed: Timed<Delayed>,
+    /// Completions of paced drives, by the time at which they are told.
+    paced: Timed<Completion>,
+    recorded: InFlight,
     wake: Arc<WakeState>,
     notes: Vec<String>,
     zeroes: Outbound,
@@ -82,6 +92,7 @@ struct Drive {
     size_bytes: u64,
     read_only: bool,
     faults: Option<faulty::Shared>,
+    recorder: Option<Recorder>,
     /// Operations not completed yet, those served at once not counted.
     in_flight: u32,
     /// Closed by the caller; goes when nothing is in flight.
@@ -95,42 +106,15 @@ enum RingMedium {
         _claim: Arc<Claim>,
     },
     Memory(Arc<Memory>),
+    Paced(Arc<Paced>),
     Null,
 }
 
+/// An operation of a slow (faulty) drive.
 struct Delayed {
-    due_ns: u64,
-    /// Keeps operations of equal time in order.
-    number: u64,
     drive: u32,
     token: u64,
     op: DriveOp,
-}
-
-impl Delayed {
-    fn key(&self) -> (u64, u64) {
-        (self.due_ns, self.number)
-    }
-}
-
-impl PartialEq for Delayed {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Delayed {}
-
-impl PartialOrd for Delayed {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Delayed {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
 }
 
 impl RingPort {
@@ -148,8 +132,9 @@ impl RingPort {
             flights: Flights::with_capacity(config.entries as usize),
             backlog: VecDeque::new(),
             ready: Vec::new(),
-            delayed: BinaryHeap::new(),
-            delayed_made: 0,
+            delayed: Timed::default(),
+            paced: Timed::default(),
+            recorded: InFlight::default(),
             wake: Arc::new(WakeState::new()?),
             notes,
             zeroes: zeroes_memory.lend_outbound(0..ZEROES_BYTES),
@@ -165,11 +150,18 @@ impl RingPort {
 
     /// Carries a permitted operation out, or on its way. Success is reported as `outcome`.
     fn start(&mut self, drive: u32, token: u64, op: DriveOp, outcome: Result<(), DriveError>) {
+        let result = outcome;
         let slot = self.drives[drive as usize].as_mut();
         let slot = slot.expect("checked by the caller");
         match &slot.medium {
             RingMedium::Memory(memory) => serve_memory(memory, op),
+            RingMedium::Paced(paced) => {
+                let due_ns = paced.admit(now_ns(), &op);
+                serve_memory(&paced.memory, op);
+                return self.paced.push(due_ns, Completion { token, result });
+            }
             RingMedium::Null => drop(op),
+            RingMedium::File { target, .. } if target.needs_no(&op) => drop(op),
             RingMedium::File { target, .. } => {
                 let job = job_of(op, target);
                 slot.in_flight += 1;
@@ -183,7 +175,6 @@ impl RingPort {
                 return self.launch(index);
             }
         }
-        let result = outcome;
         self.ready.push(Completion { token, result });
     }
 
@@ -271,14 +262,8 @@ impl RingPort {
         if let Some(slot) = self.drives[drive as usize].as_mut() {
             slot.in_flight += 1;
         }
-        self.delayed_made += 1;
-        self.delayed.push(Reverse(Delayed {
-            due_ns: self.now_ns().saturating_add(latency_ns),
-            number: self.delayed_made,
-            drive,
-            token,
-            op,
-        }));
+        let due_ns = now_ns().saturating_add(latency_ns);
+        self.delayed.push(due_ns, Delayed { drive, token, op });
     }
 
     fn start_faulty(&mut self, faults: &faulty::Shared, drive: u32, token: u64, mut op: DriveOp) {
@@ -298,13 +283,8 @@ impl RingPort {
 
     /// Starts what was held back until now.
     fn start_delayed(&mut self) {
-        let now_ns = self.now_ns();
-        while let Some(Reverse(next)) = self.delayed.peek()
-            && next.due_ns <= now_ns
-        {
-            let Some(Reverse(next)) = self.delayed.pop() else {
-                return;
-            };
+        let now_ns = now_ns();
+        while let Some(next) = self.delayed.pop(now_ns) {
             let slot = self.drives[next.drive as usize].as_ref();
             let faults = slot.and_then(|slot| slot.faults.clone());
             let faults = faults
@@ -313,12 +293,36 @@ impl RingPort {
             self.landed(next.drive);
         }
     }
+
+    /// Hands out the completions of paced drives whose time has come.
+    fn finish_paced(&mut self) {
+        let now_ns = now_ns();
+        while let Some(completion) = self.paced.pop(now_ns) {
+            self.ready.push(completion);
+        }
+    }
+
+    /// Until when nothing of this port's own can happen; `None`: for ever.
+    fn quiet_until_ns(&self) -> Option<u64> {
+        let paced_ns = self
+            .paced
+            .next_ns()
+            .map(|due| due.saturating_sub(POLLED_NS));
+        [self.delayed.next_ns(), paced_ns]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 impl Port for RingPort {
     fn now_ns(&self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        now_ns()
     }
 
     fn open(
@@ -329,6 +333,7 @@ impl Port for RingPort {
         let drive = claim::open(spec, read_only)?;
         let medium = match drive.medium {
             Medium::Memory(memory) => RingMedium::Memory(memory),
+            Medium::Paced(paced) => RingMedium::Paced(paced),
             Medium::Null => RingMedium::Null,
             Medium::File(claim) => {
                 let fd = claim.file().as_raw_fd();
@@ -338,6 +343,7 @@ impl Port for RingPort {
                     registered: place.is_some(),
                     zeroing: Zeroing::Punch,
                     durability: Durability::Dsync,
+                    when: drive.when_durable,
                 };
                 RingMedium::File {
                     target,
@@ -350,6 +356,7 @@ impl Port for RingPort {
             size_bytes: drive.info.size_bytes,
             read_only,
             faults: drive.faults,
+            recorder: drive.recorder,
             in_flight: 0,
             closing: false,
         }));
@@ -377,6 +384,12 @@ impl Port for RingPort {
         if let Some(result) = slot.answer_at_once(&op) {
             return self.ready.push(Completion { token, result });
         }
+        if let Some(recorder) = &slot.recorder
+            && let Err(error) = self.recorded.submitted(recorder, token, &op)
+        {
+            let result = Err(error);
+            return self.ready.push(Completion { token, result });
+        }
         match &slot.faults {
             None => self.start(drive.0, token, op, Ok(())),
             Some(faults) => self.submit_faulty(faults.clone(), drive.0, token, op),
@@ -387,6 +400,9 @@ impl Port for RingPort {
         if !self.delayed.is_empty() {
             self.start_delayed();
         }
+        if !self.paced.is_empty() {
+            self.finish_paced();
+        }
         if self.uring.in_kernel() > 0 || !self.backlog.is_empty() {
             self.pump();
             self.reap();
@@ -394,6 +410,7 @@ impl Port for RingPort {
                 self.pump();
             }
         }
+        self.recorded.completed(&mut self.ready);
         completions.append(&mut self.ready);
     }
 
@@ -403,9 +420,11 @@ impl Port for RingPort {
         if !self.ready.is_empty() {
             return;
         }
-        let delayed_ns = self.delayed.peek().map(|Reverse(next)| next.due_ns);
-        let until_ns = [until_ns, delayed_ns].into_iter().flatten().min();
-        let timeout_ns = until_ns.map(|until| until.saturating_sub(self.now_ns()));
+        let until_ns = [until_ns, self.quiet_until_ns()]
+            .into_iter()
+            .flatten()
+            .min();
+        let timeout_ns = until_ns.map(|until| until.saturating_sub(now_ns()));
         if timeout_ns == Some(0) {
             return;
         }
@@ -500,10 +519,7 @@ fn job_of(op: DriveOp, target: &Target) -> Job {
             offset,
             from,
             done: 0,
-            durability: match durable {
-                true => target.durability,
-                false => Durability::None,
-            },
+            durability: target.durability_of(durable),
         },
         DriveOp::WriteZeroes { offset, length } => Job::Zero {
             offset,

@@ -2,6 +2,10 @@
 
 /// Names the content of a block. Zero: zeroes.
 pub type Stamp = u64;
+/// What a block "holds" that reads as an error: lost in a crash, and listed.
+pub const TORN: Stamp = u64::MAX;
+/// What a block may hold that was torn inside where nothing protects against it: anything.
+pub const MIXED: Stamp = u64::MAX - 1;
 
 fn word(stamp: Stamp, block: u64, index: u64) -> u64 {
     let mixed =

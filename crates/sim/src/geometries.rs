@@ -54,13 +54,17 @@ pub fn shape(case: Case, strip_size_bytes: u64, block_size_bytes: u32) -> Shape 
     request.shape().expect("the cases are shapes")
 }
 
-/// Any of them; of `level` only, if one is named.
-pub fn random(rng: &mut Rng, level: Option<Level>) -> Shape {
+/// Any of them with at most so many members; of `level` only, if one is named.
+pub fn random(rng: &mut Rng, level: Option<Level>, members_max: usize) -> Shape {
     let cases: Vec<Case> = CASES
         .into_iter()
-        .filter(|case| level.is_none_or(|level| case.0 == level))
+        .filter(|case| level.is_none_or(|level| case.0 == level) && case.1 <= members_max)
         .collect();
     let case = cases[rng.usize(..cases.len())];
+    assert!(
+        !cases.is_empty(),
+        "no array of {level:?} has at most {members_max} members"
+    );
     let block = if rng.bool() { 4096 } else { 512 };
     shape(case, STRIPS[rng.usize(..STRIPS.len())], block)
 }

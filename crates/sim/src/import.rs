@@ -1,17 +1,20 @@
 //! Making an array on simulated drives, and starting it from what they hold.
 //!
-//! The steps of node's own `make` and `import`, which work on drives of the system.
+//! What a start means is decided by the engine's own [`opening`]; here are only the steps around it
+//! that node's `make` and `import` take on drives of the system.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
 
 use strake_codec::CODE_ID;
 use strake_engine::array::Start;
-use strake_engine::format::areas::{AreaRequest, Areas, superblock_b_offset};
+use strake_engine::format::areas::{Areas, Extent, SUPERBLOCK_A_OFFSET, superblock_b_offset};
 use strake_engine::format::assemble::{AssembleOptions, Assembly, Found, assemble};
 use strake_engine::format::error::FormatError;
 use strake_engine::format::log::LogHeader;
-use strake_engine::format::region_map::{
-    self, LoadedMap, MapPlace, RegionEntry, RegionMap, RegionState,
-};
-use strake_engine::format::store;
+use strake_engine::format::opening::{self, OpeningRequest, Reading};
+use strake_engine::format::region_map::{MapPlace, RegionMap};
+use strake_engine::format::store::{Store, StorePlace};
 use strake_engine::format::superblock::{
     ChecksumKind, Consistency, Features, LayoutParameters, MemberRecord, MemberState, RunState,
     Superblock,
@@ -20,10 +23,14 @@ use strake_engine::layout::{Geometry, Shape};
 use uuid::Uuid;
 
 use crate::drive::SimDrive;
+use crate::image::Pages;
 use crate::port::SimPort;
 use crate::world::World;
 
-const SUPERBLOCK_BYTES: usize = strake_engine::format::areas::SUPERBLOCK_BYTES;
+const SUPERBLOCK_BYTES: u64 = strake_engine::format::areas::SUPERBLOCK_BYTES as u64;
+/// Small, so that a start reads little; a real array's is 1 MiB.
+const STORE_BYTES: u64 = 36 << 10;
+const MIB: u64 = 1 << 20;
 
 /// The array under test has always this UUID.
 pub const ARRAY: Uuid = Uuid::from_u128(0xa77a_0000_0000_0000_0000_0000_0000_0001);
@@ -35,27 +42,63 @@ pub fn uuid(kind: u64, number: u64) -> Uuid {
     Uuid::from_u64_pair(kind << 32 | 0x1, number + 1)
 }
 
+/// Sizes of a small member: real ones start at 1 MiB a region and 1 MiB of log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Regions of each member.
+    pub regions: u64,
+    /// Bytes of a region on each member: a power of two, at least a strip.
+    pub region_bytes: u64,
+    /// Bytes of the parity log.
+    pub log_bytes: u64,
+}
+
+impl Sizes {
+    /// Where everything is on the smallest drive for these sizes.
+    pub fn areas(&self) -> Areas {
+        let mut next = SUPERBLOCK_A_OFFSET;
+        let mut take = |length: u64| {
+            let extent = Extent::new(next, length);
+            next += length;
+            extent
+        };
+        let superblock_a = take(SUPERBLOCK_BYTES);
+        let region_map = [take(4096), take(4096)];
+        let store = take(STORE_BYTES);
+        let log = take(self.log_bytes);
+        let checksums = take(0);
+        let data = Extent::new(next.div_ceil(MIB) * MIB, self.regions * self.region_bytes);
+        let end = data.end().div_ceil(SUPERBLOCK_BYTES) * SUPERBLOCK_BYTES;
+        Areas {
+            superblock_a,
+            region_map,
+            store,
+            log,
+            checksums,
+            data,
+            superblock_b: Extent::new(end, SUPERBLOCK_BYTES),
+        }
+    }
+
+    /// Bytes of the smallest drive for these sizes.
+    pub fn drive_bytes(&self) -> u64 {
+        self.areas().superblock_b.end()
+    }
+}
+
 /// Writes a fresh array's metadata to these drives and returns its superblock.
 ///
 /// # Errors
-/// The text of the area planner's refusal.
-pub fn create(world: &mut World, drives: &[usize], shape: Shape) -> Result<Superblock, String> {
-    let smallest = drives
-        .iter()
-        .map(|&d| world.drives[d].size_bytes())
-        .min()
-        .expect("a shape has members");
-    let plan = Areas::plan(
-        smallest,
-        &AreaRequest {
-            strip_size_bytes: shape.strip_size_bytes,
-            block_size_bytes: shape.block_size_bytes,
-            log_bytes: None,
-            checksums: false,
-        },
-    )
-    .map_err(|error| error.to_string())?;
-    let geometry = Geometry::new(shape, plan.member_data_bytes, plan.region_size_bytes);
+/// What the format refuses.
+pub fn create(
+    world: &mut World,
+    drives: &[usize],
+    shape: Shape,
+    sizes: Sizes,
+    policy: Consistency,
+) -> Result<Superblock, String> {
+    let member_data_bytes = sizes.regions * sizes.region_bytes;
+    let geometry = Geometry::new(shape, member_data_bytes, sizes.region_bytes);
     let strips = shape.strips();
     let members = drives.iter().enumerate().map(|(place, &drive)| {
         let (group, index) = ((place / strips) as u16, (place % strips) as u16);
@@ -90,7 +133,7 @@ pub fn create(world: &mut World, drives: &[usize], shape: Shape) -> Result<Super
         code_id: CODE_ID,
         layout: LayoutParameters::of(shape.level),
         consistency: if shape.parity > 0 {
-            Consistency::Resync
+            policy
         } else {
             Consistency::None
         },
@@ -98,9 +141,9 @@ pub fn create(world: &mut World, drives: &[usize], shape: Shape) -> Result<Super
         rebuild_priority: 50,
         members: members.collect(),
         member_index: 0,
-        areas: plan.areas,
-        member_data_bytes: plan.member_data_bytes,
-        region_size_bytes: plan.region_size_bytes,
+        areas: sizes.areas(),
+        member_data_bytes,
+        region_size_bytes: sizes.region_bytes,
         volume_size_bytes: geometry.volume_bytes(),
     };
     for (place, &drive) in drives.iter().enumerate() {
@@ -117,24 +160,29 @@ fn write_metadata(
     let own = superblock
         .for_member(place as u16, drive.size_bytes())
         .map_err(|error| error.to_string())?;
+    let (array_uuid, member_uuid) = (own.array_uuid, own.own().uuid);
     let map = MapPlace {
-        array_uuid: own.array_uuid,
-        member_uuid: own.own().uuid,
+        array_uuid,
+        member_uuid,
         copies: own.areas.region_map,
     };
     for (offset, page) in RegionMap::new(own.regions()).initial_pages(&map) {
         drive.poke(offset, &page);
     }
-    let empty = store::encode_empty(
-        own.array_uuid,
-        own.own().uuid,
-        own.areas.store.offset,
-        own.generation,
-    );
-    drive.poke(own.areas.store.offset, &empty);
+    let store = StorePlace {
+        array_uuid,
+        member_uuid,
+        area: own.areas.store,
+    };
+    for (offset, bytes) in Store::new()
+        .initial(&store)
+        .map_err(|error| error.to_string())?
+    {
+        drive.poke(offset, &bytes);
+    }
     let log = LogHeader {
-        array_uuid: own.array_uuid,
-        member_uuid: own.own().uuid,
+        array_uuid,
+        member_uuid,
         generation: own.generation,
         epoch: own.epoch,
         lineage: own.lineage,
@@ -147,36 +195,77 @@ fn write_metadata(
     Ok(())
 }
 
+thread_local! {
+    /// Superblocks decoded before, by the pages that hold them: exploring looks at the same pages
+    /// thousands of times.
+    static DECODED: RefCell<VecDeque<(u64, Pages, Decoded)>> = const { RefCell::new(VecDeque::new()) };
+}
+
+type Decoded = Result<Superblock, FormatError>;
+const DECODED_MAX: usize = 64;
+
 /// Both superblock copies of a drive, as they are found.
-pub fn superblocks(drive: &SimDrive) -> [Result<Superblock, FormatError>; 2] {
+pub fn superblocks(drive: &SimDrive) -> [Decoded; 2] {
     let second = superblock_b_offset(drive.size_bytes()).expect("large enough for an array");
-    [strake_engine::format::areas::SUPERBLOCK_A_OFFSET, second].map(|offset| {
-        let mut raw = vec![0; SUPERBLOCK_BYTES];
-        drive.peek(offset, &mut raw);
-        Superblock::decode(&raw, offset)
+    [SUPERBLOCK_A_OFFSET, second].map(|offset| {
+        if drive.faults.any() || !drive.faults.bad_log.is_empty() {
+            return decode(drive, offset);
+        }
+        let known = DECODED.with_borrow(|decoded| {
+            let mut known = decoded.iter();
+            let here = |(at, pages, _): &&(u64, Pages, Decoded)| {
+                *at == offset && drive.image().holds(offset, pages)
+            };
+            known.find(here).map(|(_, _, result)| result.clone())
+        });
+        known.unwrap_or_else(|| {
+            let result = decode(drive, offset);
+            let pages = drive.image().share(offset, SUPERBLOCK_BYTES);
+            DECODED.with_borrow_mut(|decoded| {
+                decoded.truncate(DECODED_MAX - 1);
+                decoded.push_front((offset, pages, result.clone()));
+            });
+            result
+        })
     })
+}
+
+fn decode(drive: &SimDrive, offset: u64) -> Decoded {
+    let mut raw = vec![0; SUPERBLOCK_BYTES as usize];
+    let read = drive.read(offset, &mut raw);
+    read.map_err(|error| FormatError::Unreadable {
+        structure: "superblock",
+        offset,
+        reason: error.to_string(),
+    })?;
+    Superblock::decode(&raw, offset)
 }
 
 /// What an import found out.
 pub struct Imported {
-    /// For the core.
-    pub start: Start,
+    /// For the core, once.
+    pub start: Option<Start>,
     /// Drive by place.
     pub places: Vec<Option<usize>>,
     /// What assembling said.
     pub assembly: Assembly,
+    /// What an administrator would hear.
+    pub notes: Vec<String>,
 }
 
-/// Starts the array from those of `drives` that are not dead. `number`: of this start.
+struct Drives<'a>(&'a World);
+
+impl Reading for Drives<'_> {
+    fn read(&mut self, drive: usize, offset: u64, out: &mut [u8]) -> bool {
+        self.0.drives[drive].read(offset, out).is_ok()
+    }
+}
+
+/// Looks at those of `drives` that answer, and says what array they are.
 ///
 /// # Errors
-/// Why the array cannot be started.
-pub fn import(
-    world: &World,
-    drives: &[usize],
-    number: u64,
-    memory_bytes: usize,
-) -> Result<Imported, String> {
+/// Why they are none.
+pub fn look(world: &World, drives: &[usize]) -> Result<Assembly, String> {
     let found: Vec<Found> = drives
         .iter()
         .filter(|&&drive| world.drives[drive].faults.dead.is_none())
@@ -192,72 +281,42 @@ pub fn import(
         this_host: HOST,
         known_generation: None,
     };
-    let assembly = assemble(ARRAY, &found, &options).map_err(|error| error.to_string())?;
-    let truth = &assembly.truth;
-    let mut joined: Option<LoadedMap> = None;
-    for (place, drive) in assembly.members.iter().enumerate() {
-        let Some(drive) = drive else { continue };
-        let loaded = load_map(truth, place, &world.drives[*drive]);
-        match &mut joined {
-            Some(map) => map.merge(&loaded),
-            None => joined = Some(loaded),
-        }
-    }
-    let mut regions = joined.ok_or("no member is usable")?.into_map();
-    if truth.state == RunState::InUse && truth.parity > 0 {
-        after_crash(&mut regions);
-    }
+    assemble(ARRAY, &found, &options).map_err(|error| error.to_string())
+}
+
+/// Decides how the array starts from those of `drives` that are not dead. `number`: of this start;
+/// `force`: what may be wrong is accepted.
+///
+/// # Errors
+/// Why the array cannot be started.
+pub fn import(
+    world: &World,
+    drives: &[usize],
+    number: u64,
+    memory_bytes: usize,
+    force: bool,
+) -> Result<Imported, String> {
+    let assembly = look(world, drives)?;
     let places = assembly.members.clone();
+    let volatile = places
+        .iter()
+        .map(|place| place.is_none_or(|drive| world.drives[drive].is_volatile()));
+    let request = OpeningRequest {
+        read_only: false,
+        force,
+        new_name: None,
+        this_host: HOST,
+        now_unix: number,
+        new_lineage: uuid(2, number),
+        memory_bytes,
+        volatile: volatile.collect(),
+    };
+    let opening = opening::open(&assembly, &request, &mut Drives(world))
+        .map_err(|error| error.to_string())?;
     Ok(Imported {
-        start: Start {
-            present: places.iter().map(Option::is_some).collect(),
-            superblock: started(&assembly, number),
-            regions,
-            read_only: false,
-            accept_doubtful: false,
-            memory_bytes,
-            now_ns: 0,
-        },
+        start: Some(opening.start),
         places,
+        notes: opening.notes,
         assembly,
     })
-}
-
-fn load_map(truth: &Superblock, place: usize, drive: &SimDrive) -> LoadedMap {
-    let map = MapPlace {
-        array_uuid: truth.array_uuid,
-        member_uuid: truth.members[place].uuid,
-        copies: truth.areas.region_map,
-    };
-    let copies = map.copies.map(|extent| {
-        let mut bytes = vec![0; extent.length as usize];
-        drive.peek(extent.offset, &mut bytes);
-        bytes
-    });
-    region_map::load(&map, truth.regions(), [&copies[0], &copies[1]])
-}
-
-fn after_crash(map: &mut RegionMap) {
-    for entry in &mut map.entries {
-        if entry.state() == RegionState::Dirty {
-            *entry = RegionEntry::new(RegionState::NeedsSync, entry.generation());
-        }
-    }
-}
-
-fn started(assembly: &Assembly, number: u64) -> Superblock {
-    let mut superblock = assembly.truth.clone();
-    superblock.generation += 1;
-    let expected: Vec<u16> = assembly.missing_expected().map(|m| m.place).collect();
-    for &place in &expected {
-        superblock.mark_left(place, MemberState::Missing);
-    }
-    if !expected.is_empty() {
-        superblock.lineage = uuid(2, number);
-    }
-    superblock.epoch += 1;
-    superblock.state = RunState::InUse;
-    superblock.owner_host = HOST;
-    superblock.owner_started_unix = number;
-    superblock
 }

@@ -4,7 +4,8 @@
 //! [`strake_node::core::Core`] gets; [`drive`] is one drive with its cache and its faults.
 //! [`rig`] puts an array on drives, starts it as an import does, and talks to it. [`model`] says
 //! what each block may hold and shares no code with the engine. [`patterns`] tries every loss
-//! pattern of one geometry, [`sequence`] is one random run.
+//! pattern of one geometry. A random run is a [`plan`], made of a seed by [`generate`], carried out
+//! by [`execute`], and made shorter by [`shrink`] when it fails.
 //!
 //! Same seed and commit, same run: time starts at zero, every choice comes from the seed, and all
 //! that happens is hashed, so that two runs can be compared.
@@ -12,13 +13,21 @@
 
 pub mod content;
 pub mod drive;
+pub mod execute;
+pub mod explore;
+pub mod generate;
 pub mod geometries;
+pub mod image;
 pub mod import;
 pub mod model;
 pub mod parity;
 pub mod patterns;
+pub mod plan;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod port;
 pub mod rig;
 pub mod runner;
-pub mod sequence;
+pub mod shrink;
+mod tears;
 pub mod world;

@@ -1,59 +1,172 @@
-//! `strake-sim run --seeds A..B [--level L]` and `strake-sim replay SEED [--level L]`.
+//! The simulator's command line.
 #![forbid(unsafe_code)]
 
-use std::ops::Range;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use strake_engine::layout::Level;
-use strake_sim::runner;
+use strake_sim::explore::{self, Extent, Limits};
+use strake_sim::generate::{self, Kind};
+use strake_sim::plan::Plan;
+use strake_sim::runner::{self, Runs};
+use strake_sim::shrink;
 
-const USAGE: &str =
-    "usage: strake-sim run --seeds A..B [--level L] | strake-sim replay SEED [--level L]
+const USAGE: &str = "usage:
+  strake-sim run --seeds A..B [--small|--long] [--level L] [--threads N] [--failures N]
+  strake-sim replay SEED [--small|--long] [--level L] [--no-shrink]
+  strake-sim replay --plan FILE [--no-shrink]
+  strake-sim explore [--whole] [--every N] [--minutes N] [--threads N] [--failures N]
+  strake-sim planted [--bug NAME] [--every CASES]    (built with --features planted)
+  strake-sim show SEED [--small|--long] [--level L]
 STRAKE_SIM_TRACE=1 prints every operation.";
 
-/// Failures after which a run of many seeds ends.
-const FAILURES_MAX: usize = 20;
-
-enum Task {
-    Run(Range<u64>),
-    Replay(u64),
+/// What the arguments ask for.
+struct Arguments {
+    verb: String,
+    runs: Runs,
+    seed: Option<u64>,
+    plan: Option<String>,
+    shrink: bool,
+    extent: Extent,
+    every: Option<usize>,
+    minutes: Option<u64>,
+    bug: Option<String>,
 }
 
-fn parse(arguments: &[String]) -> Option<(Task, Option<Level>)> {
-    let (verb, rest) = arguments.split_first()?;
-    let (mut seeds, mut level, mut seed) = (None, None, None);
-    let mut rest = rest.iter();
+fn parse(mut rest: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut arguments = Arguments {
+        verb: rest.next().ok_or("a verb is missing")?,
+        runs: Runs::of(0..0, Kind::Mixed),
+        seed: None,
+        plan: None,
+        shrink: true,
+        extent: Extent::Small,
+        every: None,
+        minutes: None,
+        bug: None,
+    };
+    let runs = &mut arguments.runs;
     while let Some(argument) = rest.next() {
+        let mut value = || rest.next().ok_or(format!("{argument} needs a value"));
         match argument.as_str() {
             "--seeds" => {
-                let (from, to) = rest.next()?.split_once("..")?;
-                seeds = Some(from.parse().ok()?..to.parse().ok()?);
+                let value = value()?;
+                let (from, to) = value.split_once("..").ok_or("--seeds is A..B")?;
+                runs.seeds = number(from)?..number(to)?;
             }
-            "--level" => level = Some(Level::parse(rest.next()?)?),
-            text => seed = Some(text.parse().ok()?),
+            "--level" => {
+                let value = value()?;
+                runs.level = Some(Level::parse(&value).ok_or(format!("no level {value}"))?);
+            }
+            "--threads" => runs.threads = number(&value()?)? as usize,
+            "--failures" => runs.failures_max = number(&value()?)? as usize,
+            "--small" => runs.kind = Kind::Small,
+            "--long" => runs.kind = Kind::Long,
+            "--whole" => arguments.extent = Extent::Whole,
+            "--every" => arguments.every = Some(number(&value()?)? as usize),
+            "--minutes" => arguments.minutes = Some(number(&value()?)?),
+            "--bug" => arguments.bug = Some(value()?),
+            "--no-shrink" => arguments.shrink = false,
+            "--plan" => arguments.plan = Some(value()?),
+            text => arguments.seed = Some(number(text)?),
         }
     }
-    match (verb.as_str(), seeds, seed) {
-        ("run", Some(seeds), None) => Some((Task::Run(seeds), level)),
-        ("replay", None, Some(seed)) => Some((Task::Replay(seed), level)),
-        _ => None,
+    Ok(arguments)
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is not a number"))
+}
+
+fn plan(arguments: &Arguments) -> Result<Plan, String> {
+    let Runs { kind, level, .. } = arguments.runs;
+    match (&arguments.plan, arguments.seed) {
+        (Some(file), None) => std::fs::read_to_string(file)
+            .map_err(|error| format!("{file}: {error}"))?
+            .parse(),
+        (None, Some(seed)) => Ok(generate::plan(seed, kind, level)),
+        _ => Err("give a seed or --plan FILE".into()),
     }
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((task, level)) = parse(&arguments) else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
+fn replay(arguments: &Arguments) -> Result<ExitCode, String> {
+    let plan = plan(arguments)?;
+    let why = match runner::execute(&plan) {
+        Ok(summary) => {
+            println!("no failure: {summary:?}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(why) => why,
     };
-    let total = match task {
-        Task::Run(seeds) => runner::many(seeds, level, None, FAILURES_MAX),
-        Task::Replay(seed) => runner::many(seed..seed + 1, level, None, 1),
-    };
-    println!("{total}");
-    if total.failures.is_empty() {
+    println!("{why}");
+    if arguments.shrink {
+        let (short, why) = shrink::shrink(&plan, why);
+        println!("\nshrunk to {} steps:\n{short}\n{why}", short.steps.len());
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+fn explore(arguments: &Arguments) -> ExitCode {
+    let mut limits = Limits::of(arguments.extent);
+    limits.case_every = arguments.every.unwrap_or(limits.case_every);
+    limits.time = arguments
+        .minutes
+        .map(|minutes| Duration::from_secs(60 * minutes));
+    let explored = explore::explore(arguments.extent, limits, arguments.runs.threads, || {});
+    println!("{explored}");
+    if explored.failures.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
+}
+
+#[cfg(feature = "planted")]
+fn planted(arguments: &Arguments) -> ExitCode {
+    use strake_sim::planted;
+    let mut all_found = true;
+    let wanted = |name: &str| arguments.bug.as_ref().is_none_or(|bug| bug == name);
+    for bug in strake_engine::planted::Planted::ALL {
+        if !wanted(&format!("{bug:?}")) {
+            continue;
+        }
+        let found = planted::find(bug, 1000, arguments.every.unwrap_or(200));
+        println!("{found}");
+        all_found &= found.is_found();
+    }
+    if all_found {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn main() -> ExitCode {
+    let result =
+        parse(std::env::args().skip(1)).and_then(|arguments| match arguments.verb.as_str() {
+            "run" if !arguments.runs.seeds.is_empty() => {
+                let total = runner::many(&arguments.runs);
+                println!("{total}");
+                Ok(if total.failures.is_empty() {
+                    ExitCode::SUCCESS
+                } else {
+                    ExitCode::FAILURE
+                })
+            }
+            "explore" => Ok(explore(&arguments)),
+            #[cfg(feature = "planted")]
+            "planted" => Ok(planted(&arguments)),
+            "replay" => replay(&arguments),
+            "show" => {
+                println!("{}", plan(&arguments)?);
+                Ok(ExitCode::SUCCESS)
+            }
+            "run" => Err("--seeds A..B is missing".into()),
+            other => Err(format!("no verb {other:?}")),
+        });
+    result.unwrap_or_else(|why| {
+        eprintln!("{why}\n{USAGE}");
+        ExitCode::from(2)
+    })
 }

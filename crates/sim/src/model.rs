@@ -5,15 +5,17 @@
 //! before the read: it was submitted when the first had ended, and acknowledged when the read was
 //! submitted. So of overlapping writes any may win, and a write that failed may have happened. A
 //! power cut undoes what no flush and no FUA made durable; a block then holds any content since
-//! the last that was durable.
+//! the last that was durable. A block that was in doubt at a crash may be *torn* where the caller
+//! says so: an error is then one of its contents ([`TORN`]), and like any other it stays once it
+//! was seen, until something is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::content::Stamp;
+use crate::content::{MIXED, Stamp, TORN};
 
 /// One write to a block.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 struct Version {
     write: u64,
     stamp: Stamp,
@@ -22,6 +24,32 @@ struct Version {
     ended: Option<u64>,
     acknowledged: bool,
     durable: bool,
+}
+
+const ZERO: Version = Version {
+    write: 0,
+    stamp: 0,
+    submitted: 0,
+    ended: Some(0),
+    acknowledged: true,
+    durable: true,
+};
+
+/// What a crash may have made of a block.
+fn lost(at: u64, stamp: Stamp) -> Version {
+    Version {
+        write: 0,
+        stamp,
+        submitted: at,
+        ended: Some(at),
+        acknowledged: false,
+        durable: false,
+    }
+}
+
+/// `w` was acknowledged and surely came after `v`.
+fn covers(w: &Version, v: &Version) -> bool {
+    w.acknowledged && v.ended.is_some_and(|ended| ended < w.submitted)
 }
 
 /// A read or write under way.
@@ -42,9 +70,31 @@ pub struct Violation {
     pub allowed: Vec<Stamp>,
 }
 
+/// Whether a block may be torn by a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tear {
+    /// Never.
+    No,
+    /// If it was being written, or was not durable.
+    Doubtful,
+    /// The same, and it may also hold a part of each content.
+    Mixed,
+    /// Whatever it held.
+    Any,
+    /// Both.
+    AnyMixed,
+}
+
 /// All blocks of a volume.
+#[derive(Clone)]
 pub struct Model {
-    blocks: Vec<Vec<Version>>,
+    len: u64,
+    /// Blocks that were ever written; the others are zeroes.
+    blocks: BTreeMap<u64, Vec<Version>>,
+    /// Blocks of which nothing is promised any more.
+    void: BTreeSet<u64>,
+    /// The last crash.
+    crashed_at: u64,
     now: u64,
     next: u64,
     reads: BTreeMap<u64, Flight>,
@@ -59,16 +109,11 @@ pub struct Model {
 impl Model {
     /// A volume of zeroes. `volatile`: what is not flushed may be lost.
     pub fn new(blocks: u64, volatile: bool) -> Model {
-        let zero = Version {
-            write: 0,
-            stamp: 0,
-            submitted: 0,
-            ended: Some(0),
-            acknowledged: true,
-            durable: true,
-        };
         Model {
-            blocks: vec![vec![zero]; blocks as usize],
+            len: blocks,
+            blocks: BTreeMap::new(),
+            void: BTreeSet::new(),
+            crashed_at: 0,
             now: 1,
             next: 1,
             reads: BTreeMap::new(),
@@ -81,12 +126,39 @@ impl Model {
 
     /// Blocks of the volume.
     pub fn len(&self) -> u64 {
-        self.blocks.len() as u64
+        self.len
     }
 
     /// True for a volume without blocks.
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.len == 0
+    }
+
+    fn versions(&mut self, block: u64) -> &mut Vec<Version> {
+        self.blocks.entry(block).or_insert_with(|| vec![ZERO])
+    }
+
+    /// Blocks that hold, or may hold, something else than at the beginning.
+    pub fn touched(&self) -> impl Iterator<Item = u64> + '_ {
+        self.blocks.keys().copied()
+    }
+
+    /// Blocks of which more than one content is possible: under way, or not durable.
+    pub fn doubtful(&self) -> impl Iterator<Item = u64> + '_ {
+        let doubtful = self.blocks.iter().filter(|(_, v)| v.len() > 1);
+        doubtful.map(|(&block, _)| block)
+    }
+
+    /// Nothing is promised of a block any more.
+    pub fn give_up(&mut self, block: u64) {
+        self.void.insert(block);
+    }
+
+    /// The administrator takes what may be torn as it is.
+    pub fn accept(&mut self) {
+        let torn = self.blocks.keys().filter(|&&block| self.may_be_torn(block));
+        let torn: Vec<u64> = torn.copied().collect();
+        self.void.extend(torn);
     }
 
     fn tick(&mut self) -> u64 {
@@ -103,7 +175,7 @@ impl Model {
     pub fn write_submitted(&mut self, blocks: Range<u64>, stamp: Stamp) -> u64 {
         let (write, submitted) = (self.number(), self.tick());
         for block in blocks.clone() {
-            self.blocks[block as usize].push(Version {
+            self.versions(block).push(Version {
                 write,
                 stamp,
                 submitted,
@@ -127,8 +199,8 @@ impl Model {
             .min()
             .unwrap_or(u64::MAX);
         for block in flight.blocks {
-            let versions = &mut self.blocks[block as usize];
-            let version = versions
+            let version = self
+                .versions(block)
                 .iter_mut()
                 .find(|v| v.write == write)
                 .expect("was submitted");
@@ -162,9 +234,11 @@ impl Model {
         read
     }
 
-    /// It failed: nothing is learned.
-    pub fn read_failed(&mut self, read: u64) {
-        self.reads.remove(&read).expect("a read ends once");
+    /// It failed. False: none of its blocks may be torn.
+    pub fn read_failed(&mut self, read: u64) -> bool {
+        let flight = self.reads.remove(&read).expect("a read ends once");
+        let mut blocks = flight.blocks;
+        blocks.any(|block| self.allowed(block, flight.submitted).contains(&TORN))
     }
 
     /// It returned these contents, one a block.
@@ -180,7 +254,8 @@ impl Model {
         );
         for (block, &found) in flight.blocks.zip(contents) {
             let allowed = self.allowed(block, flight.submitted);
-            if !found.is_some_and(|found| allowed.contains(&found)) {
+            let fits = found.is_some_and(|found| found != TORN && allowed.contains(&found));
+            if !fits && !self.void.contains(&block) && !allowed.contains(&MIXED) {
                 return Err(Violation {
                     block,
                     found,
@@ -193,21 +268,17 @@ impl Model {
 
     /// Contents that a read submitted at `at` and ending now may return.
     fn allowed(&self, block: u64, at: u64) -> Vec<Stamp> {
-        let versions = &self.blocks[block as usize];
+        if self.void.contains(&block) {
+            return vec![TORN];
+        }
+        let Some(versions) = self.blocks.get(&block) else {
+            return vec![ZERO.stamp];
+        };
         versions
             .iter()
-            .filter(|v| {
-                !versions
-                    .iter()
-                    .any(|w| self.covers(w, v) && w.ended < Some(at))
-            })
+            .filter(|v| !versions.iter().any(|w| covers(w, v) && w.ended < Some(at)))
             .map(|v| v.stamp)
             .collect()
-    }
-
-    /// `w` was acknowledged and surely came after `v`.
-    fn covers(&self, w: &Version, v: &Version) -> bool {
-        w.acknowledged && v.ended.is_some_and(|ended| ended < w.submitted)
     }
 
     fn is_durable(&self, v: &Version) -> bool {
@@ -218,77 +289,82 @@ impl Model {
 
     /// Forgets versions that no read under way and no power cut can bring back.
     fn prune(&mut self, block: u64, oldest_read: u64) {
-        let versions = &self.blocks[block as usize];
-        if versions.len() < 2 {
+        let Some(mut versions) = self.blocks.remove(&block) else {
             return;
+        };
+        if versions.len() > 1 {
+            let all = versions.clone();
+            versions.retain(|v| {
+                let mut others = all.iter();
+                !others.any(|w| covers(w, v) && w.ended < Some(oldest_read) && self.is_durable(w))
+            });
         }
-        let kept: Vec<bool> = versions
-            .iter()
-            .map(|v| {
-                !versions
-                    .iter()
-                    .any(|w| self.covers(w, v) && w.ended < Some(oldest_read) && self.is_durable(w))
-            })
-            .collect();
-        let mut kept = kept.into_iter();
-        self.blocks[block as usize].retain(|_| kept.next().expect("one each"));
+        self.blocks.insert(block, versions);
     }
 
     /// The program is gone: nothing under way is answered any more. After a power cut only what
-    /// is durable is sure.
-    pub fn crashed(&mut self, power: bool) {
+    /// is durable is sure. `tear` says which blocks may be torn by it.
+    pub fn crashed(&mut self, power: bool, tear: impl Fn(u64) -> Tear) {
         let at = self.tick();
         self.reads.clear();
         self.writes.clear();
         self.flushes.clear();
-        for block in 0..self.blocks.len() {
-            for version in &mut self.blocks[block] {
+        let touched: Vec<u64> = self.blocks.keys().copied().collect();
+        for block in touched {
+            for version in self.versions(block) {
                 version.ended.get_or_insert(at);
             }
-            let versions = &self.blocks[block];
-            if versions.len() == 1 {
-                continue;
-            }
-            let lost = power && self.volatile;
-            let kept: Vec<bool> = versions
-                .iter()
-                .map(|v| {
-                    !versions
-                        .iter()
-                        .any(|w| self.covers(w, v) && self.is_durable(w))
-                })
-                .collect();
-            let mut kept = kept.into_iter();
-            let versions = &mut self.blocks[block];
-            versions.retain(|_| kept.next().expect("one each"));
-            if versions.len() > 1 && lost {
+            self.prune(block, at);
+            let cut = power && self.volatile;
+            let versions = self.versions(block);
+            if versions.len() > 1 && cut {
                 // Any of them, and none of them the surely last.
-                for version in versions {
+                for version in versions.iter_mut() {
                     version.acknowledged = false;
                     version.ended = Some(at);
                 }
             }
+            if versions.len() > 1 {
+                match tear(block) {
+                    Tear::Doubtful => versions.push(lost(at, TORN)),
+                    Tear::Mixed => versions.extend([lost(at, TORN), lost(at, MIXED)]),
+                    Tear::AnyMixed => versions.push(lost(at, MIXED)),
+                    Tear::No | Tear::Any => {}
+                }
+            }
         }
+        for block in 0..self.len {
+            if matches!(tear(block), Tear::Any | Tear::AnyMixed) {
+                self.versions(block).push(lost(at, TORN));
+            }
+        }
+        self.crashed_at = at;
         if power {
             self.flushed = at;
         }
     }
 
-    /// What a block was found to hold is from now on what it holds (nothing is under way).
-    pub fn settle(&mut self, block: u64, stamp: Stamp) {
+    /// What a block was found to hold is from now on what it holds (nothing is under way). With
+    /// `replayed`, the start after the last crash made durable whatever the crash left.
+    pub fn settle(&mut self, block: u64, stamp: Stamp, replayed: bool) {
+        if self.void.contains(&block) {
+            return;
+        }
         let at = self.tick();
-        let (volatile, flushed) = (self.volatile, self.flushed);
-        let versions = &mut self.blocks[block as usize];
+        let (volatile, flushed, crashed_at) = (self.volatile, self.flushed, self.crashed_at);
+        let Some(versions) = self.blocks.get_mut(&block) else {
+            return;
+        };
         if versions.len() == 1 {
             return;
         }
-        let mut found = versions
-            .iter()
-            .rfind(|v| v.stamp == stamp)
-            .expect("was allowed")
-            .clone();
+        let found = versions.iter().rfind(|v| v.stamp == stamp);
+        let Some(&(mut found)) = found else {
+            return; // a mixture that was allowed
+        };
         // Written before the newest flush, acknowledged or not: it is on the media.
         found.durable |= found.ended.is_some_and(|ended| ended < flushed);
+        found.durable |= (replayed || stamp == TORN) && found.ended <= Some(crashed_at);
         found.acknowledged = true;
         found.submitted = at;
         found.ended = Some(at);
@@ -296,6 +372,30 @@ impl Model {
             versions.clear();
         }
         versions.push(found);
+    }
+
+    /// Whether a block may read as an error now.
+    pub fn may_be_torn(&self, block: u64) -> bool {
+        self.allowed(block, u64::MAX).contains(&TORN)
+    }
+
+    /// Adds what the model knows to a hash: models that promise the same hash the same.
+    pub fn hash_into(&self, hash: &mut u64) {
+        use crate::image::mix;
+        for (&block, versions) in &self.blocks {
+            mix(hash, block);
+            for v in versions {
+                let flags = u64::from(v.acknowledged) << 1 | u64::from(self.is_durable(v));
+                mix(hash, v.stamp);
+                mix(hash, flags);
+                // Which of them surely came after which others.
+                let covered = versions.iter().filter(|w| covers(v, w)).count();
+                mix(hash, covered as u64);
+            }
+        }
+        for &block in &self.void {
+            mix(hash, !block);
+        }
     }
 
     /// Requests under way.

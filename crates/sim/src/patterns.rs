@@ -5,17 +5,7 @@ use strake_engine::array::Command;
 use strake_engine::block::Operation;
 use strake_engine::layout::{MemberIndex, Shape};
 
-use crate::drive::Discarded;
 use crate::rig::{Outcome, Rig, Setup};
-
-/// Bytes of the drives of a shape: small, with a few regions each.
-pub fn drive_bytes(shape: &Shape) -> u64 {
-    if shape.strip_size_bytes > 256 << 10 {
-        9 << 20
-    } else {
-        8 << 20
-    }
-}
 
 /// Sets of places that may be lost together: up to `parity` of one group, and for several groups
 /// also one whole loss in each.
@@ -62,12 +52,8 @@ fn random_writes(rig: &mut Rig, rng: &mut Rng, count: usize) -> Outcome {
 pub fn all(shape: Shape, seed: u64, patterns_max: usize) -> Outcome<u64> {
     let mut rng = Rng::with_seed(seed);
     let setup = Setup {
-        shape,
-        drive_bytes: drive_bytes(&shape),
-        volatile: false,
-        discarded: Discarded::Garbage,
-        slowness: 1,
         memory_bytes: 16 << 20,
+        ..Setup::plain(shape)
     };
     let mut rig = Rig::new(setup, rng.u64(..))?;
     random_writes(&mut rig, &mut rng, 24)?;

@@ -13,14 +13,17 @@ use crate::world::World;
 /// [`Port`] over simulated drives. Drive n is named `sim:n`.
 pub struct SimPort {
     world: Rc<RefCell<World>>,
+    number: usize,
     woken: Arc<AtomicBool>,
 }
 
 impl SimPort {
     /// A port of this world.
     pub fn new(world: Rc<RefCell<World>>) -> SimPort {
+        let number = world.borrow_mut().add_port();
         SimPort {
             world,
+            number,
             woken: Arc::default(),
         }
     }
@@ -68,7 +71,7 @@ impl Port for SimPort {
             spec: spec.clone(),
             path: spec.0.clone(),
             size_bytes: drive.size_bytes(),
-            block_size_bytes: drive.block_bytes(),
+            block_size_bytes: drive.sector_bytes(),
             serial: SimPort::serial(number),
             model: "simulated".into(),
             identity: spec.0.clone(),
@@ -84,11 +87,13 @@ impl Port for SimPort {
     }
 
     fn submit(&mut self, drive: DriveId, token: u64, op: DriveOp) {
-        self.world.borrow_mut().submit(drive.0 as usize, token, op);
+        self.world
+            .borrow_mut()
+            .submit(self.number, drive.0 as usize, token, op);
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
-        self.world.borrow_mut().poll(completions);
+        self.world.borrow_mut().poll(self.number, completions);
     }
 
     fn wait(&mut self, until_ns: Option<u64>) {

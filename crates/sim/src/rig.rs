@@ -1,5 +1,8 @@
 //! One array under test: its drives, the core that serves it, its clients and the model.
 
+mod check;
+mod crash;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,45 +11,99 @@ use std::sync::{Arc, Mutex};
 
 use strake_engine::array::{Array, Command, CommandError};
 use strake_engine::block::{BlockError, BlockRequest, Operation};
-use strake_engine::format::superblock::{MemberState, RunState, Superblock};
+use strake_engine::format::assemble::Assembly;
+use strake_engine::format::superblock::{Consistency, MemberState, RunState, Superblock};
 use strake_engine::layout::{Geometry, MemberIndex, Shape};
 use strake_node::core::{AttachResult, Core, Message};
 use strake_reactor::buffer::{Buffer, Pool};
-use strake_reactor::port::Port;
+use strake_reactor::port::{DriveError, Port};
 
-use crate::content;
-use crate::drive::{Discarded, SimDrive};
-use crate::import::{self, Imported};
+use crate::content::{self, TORN};
+use crate::drive::{Discarded, SimDrive, Stray, StrayKind};
+use crate::import::{self, Imported, Sizes};
 use crate::model::Model;
 use crate::parity;
 use crate::port::SimPort;
 use crate::world::World;
+
+pub use crash::Moment;
 
 /// A result with a sentence for people.
 pub type Outcome<T = ()> = Result<T, String>;
 
 /// Virtual time within which anything that waits must have come.
 const PATIENCE_NS: u64 = 600_000_000_000;
+/// The same where a drive hangs, so that it may never come.
+const HUNG_NS: u64 = 5_000_000_000;
 /// Turns of a core at one moment at most.
 const TURNS_MAX: u32 = 200_000;
-/// Bytes of one request at most in a whole read of the volume.
-const VERIFY_BYTES: u64 = 1 << 20;
 
 /// What an array is made of.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
     /// Shape.
     pub shape: Shape,
-    /// Bytes of each drive.
-    pub drive_bytes: u64,
-    /// Drives have a cache that a power cut may lose.
-    pub volatile: bool,
+    /// Regions and log.
+    pub sizes: Sizes,
+    /// How writes are kept true over a crash.
+    pub policy: Consistency,
+    /// Bytes of a drive's sector; a block of the array may be several.
+    pub sector_bytes: u32,
+    /// Drives (by number, modulo 64) with a cache that a power cut may lose.
+    pub volatile: u64,
     /// What drives make of a discard.
     pub discarded: Discarded,
     /// Latencies are multiplied by this: 1 for fast drives.
     pub slowness: u64,
+    /// Operations end in the order of their submission.
+    pub orderly: bool,
     /// Memory of the operations.
     pub memory_bytes: usize,
+}
+
+impl Setup {
+    /// Fast drives without caches, a few regions of 1 MiB, the policy of parity without a log.
+    pub fn plain(shape: Shape) -> Setup {
+        Setup {
+            shape,
+            sizes: Sizes {
+                regions: 4,
+                region_bytes: shape.strip_size_bytes.max(1 << 20),
+                log_bytes: 1 << 20,
+            },
+            policy: Consistency::Resync,
+            sector_bytes: shape.block_size_bytes,
+            volatile: 0,
+            discarded: Discarded::Garbage,
+            slowness: 1,
+            orderly: false,
+            memory_bytes: 4 << 20,
+        }
+    }
+
+    fn drive(&self, number: usize, more: u64) -> SimDrive {
+        SimDrive::new(
+            self.sizes.drive_bytes() + more,
+            self.sector_bytes,
+            self.volatile >> (number % 64) & 1 == 1,
+            self.discarded,
+        )
+    }
+}
+
+thread_local! {
+    /// Pools outlive runs: mapping their memory costs more than a small run.
+    static POOLS: RefCell<BTreeMap<usize, Pool>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+fn pool(bytes: usize) -> Outcome<Pool> {
+    let kept = POOLS.with(|pools| pools.borrow().get(&bytes).cloned());
+    if let Some(pool) = kept.filter(|pool| pool.bytes_free() == pool.bytes_total()) {
+        return Ok(pool);
+    }
+    let pool = Pool::new(bytes).map_err(|error| error.to_string())?;
+    POOLS.with(|pools| pools.borrow_mut().insert(bytes, pool.clone()));
+    Ok(pool)
 }
 
 /// What a client asked.
@@ -138,6 +195,18 @@ pub struct Rig {
     pub keep_old: bool,
     /// Reads of now settle what blocks hold: nothing else is under way.
     settling: bool,
+    /// Ranges whose reads failed while settling.
+    failed: Vec<Range<u64>>,
+    /// The last start replayed a log: what it left is durable.
+    replayed: bool,
+    /// Blocks read as errors at the last settling.
+    pub torn: u64,
+    verified: u64,
+    returned: Vec<usize>,
+    /// A resync has not ended.
+    doubtful: bool,
+    /// A crash came where nothing keeps parity true.
+    pub unprotected: bool,
 }
 
 impl Rig {
@@ -147,37 +216,36 @@ impl Rig {
     /// When it cannot be made or does not start.
     pub fn new(setup: Setup, seed: u64) -> Outcome<Rig> {
         let mut world = World::new(seed);
-        world.slowness = setup.slowness;
-        world.trace = std::env::var_os("STRAKE_SIM_TRACE").is_some();
-        let drive = || {
-            SimDrive::new(
-                setup.drive_bytes,
-                setup.shape.block_size_bytes,
-                setup.volatile,
-                setup.discarded,
-            )
-        };
         let drives: Vec<usize> = (0..setup.shape.members())
-            .map(|_| world.add_drive(drive()))
+            .map(|number| world.add_drive(setup.drive(number, 0)))
             .collect();
-        let superblock = import::create(&mut world, &drives, setup.shape)?;
-        let geometry = crate::geometries::geometry(
-            setup.shape,
-            superblock.member_data_bytes,
-            superblock.region_size_bytes,
-        );
-        let blocks = geometry.volume_bytes() / u64::from(setup.shape.block_size_bytes);
+        let policy = setup.policy;
+        let superblock = import::create(&mut world, &drives, setup.shape, setup.sizes, policy)?;
+        let blocks = superblock.volume_size_bytes / u64::from(setup.shape.block_size_bytes);
+        let model = Model::new(blocks, setup.volatile != 0);
+        let mut rig = Rig::with_world(setup, world, model)?;
+        rig.start()?;
+        Ok(rig)
+    }
+
+    fn with_world(setup: Setup, mut world: World, model: Model) -> Outcome<Rig> {
+        world.slowness = setup.slowness;
+        world.orderly = setup.orderly;
+        world.trace = std::env::var_os("STRAKE_SIM_TRACE").is_some();
+        let data = setup.sizes.regions * setup.sizes.region_bytes;
+        let geometry = crate::geometries::geometry(setup.shape, data, setup.sizes.region_bytes);
+        let plugged: Vec<usize> = (0..world.drives.len()).collect();
         let world = Rc::new(RefCell::new(world));
-        let pool = Pool::new(setup.memory_bytes).map_err(|error| error.to_string())?;
-        let mut rig = Rig {
+        let pool = pool(setup.memory_bytes)?;
+        Ok(Rig {
             core: Core::new(SimPort::new(world.clone()), pool.clone()),
             pool,
             world,
             setup,
             geometry,
-            places: drives.iter().copied().map(Some).collect(),
-            plugged: drives,
-            model: Model::new(blocks, setup.volatile),
+            places: vec![None; setup.shape.members()],
+            plugged,
+            model,
             next_stamp: 0,
             next_request: 0,
             asked: BTreeMap::new(),
@@ -194,9 +262,14 @@ impl Rig {
             stopped_without: Vec::new(),
             keep_old: false,
             settling: false,
-        };
-        rig.start()?;
-        Ok(rig)
+            failed: Vec::new(),
+            replayed: false,
+            torn: 0,
+            verified: 0,
+            returned: Vec::new(),
+            doubtful: false,
+            unprotected: false,
+        })
     }
 
     /// Shape and places.
@@ -231,18 +304,7 @@ impl Rig {
     /// When it cannot be started.
     pub fn start(&mut self) -> Outcome<Imported> {
         self.starts += 1;
-        let mut imported = import::import(
-            &self.world.borrow(),
-            &self.plugged,
-            self.starts,
-            self.setup.memory_bytes,
-        )?;
-        let again = import::import(
-            &self.world.borrow(),
-            &self.plugged,
-            self.starts,
-            self.setup.memory_bytes,
-        )?;
+        let mut imported = self.import()?;
         if !imported.assembly.enough_members() && !self.errors_allowed {
             return Err(format!(
                 "too few members are found: {:?}",
@@ -254,8 +316,14 @@ impl Rig {
         if let Some(why) = doubt.filter(|_| self.stopped && !self.some_dead()) {
             return Err(format!("all drives that work are here, and yet: {why}"));
         }
-        imported.start.accept_doubtful = self.accept_doubtful;
         self.stopped = false;
+        let start = imported.start.take().expect("just imported");
+        self.replayed |= start.replay.is_some();
+        for &drive in &self.plugged {
+            let faults = &mut self.world.borrow_mut().drives[drive].faults;
+            let misread = |stray: &Stray| matches!(stray.kind, StrayKind::Misread(_));
+            faults.strays.retain(|stray| !misread(stray));
+        }
         self.places.clone_from(&imported.places);
         let specs = self
             .places
@@ -267,14 +335,28 @@ impl Rig {
         let reply = Box::new(move |result| *told.lock().expect("one thread") = Some(result));
         let now = self.now_ns();
         self.core
-            .message(Message::Add(Box::new(imported.start), specs, reply), now);
+            .message(Message::Add(Box::new(start), specs, reply), now);
         let added = slot.lock().expect("one thread").take();
         self.slot = match added {
             Some(Ok(slot)) => slot,
             Some(Err(error)) => return Err(format!("the array does not start: {error}")),
             None => return Err("the adding of the array was not answered".into()),
         };
-        Ok(again)
+        Ok(imported)
+    }
+
+    /// What a start would go on from now.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn import(&self) -> Outcome<Imported> {
+        import::import(
+            &self.world.borrow(),
+            &self.plugged,
+            self.starts,
+            self.setup.memory_bytes,
+            self.accept_doubtful,
+        )
     }
 
     fn some_dead(&self) -> bool {
@@ -412,6 +494,7 @@ impl Rig {
             uuid: import::uuid(3, self.world.borrow().operations << 16 | drive as u64),
             serial: SimPort::serial(drive),
             size_bytes: self.world.borrow().drives[drive].size_bytes(),
+            volatile: self.world.borrow().drives[drive].is_volatile(),
         };
         let answer = Box::new(move |result| match result {
             AttachResult::Done => reply(Ok(Ok(()))),
@@ -442,19 +525,10 @@ impl Rig {
 
     /// A new drive, full of something, as large as the others and `more` bytes.
     pub fn fresh_drive(&mut self, more: u64) -> usize {
-        let setup = &self.setup;
-        let size = setup.drive_bytes + more;
-        let mut drive = SimDrive::new(
-            size,
-            setup.shape.block_size_bytes,
-            setup.volatile,
-            setup.discarded,
-        );
-        let garbage = [0x5a; 4096];
-        for page in 0..size / 4096 {
-            drive.poke(page * 4096, &garbage);
-        }
-        self.world.borrow_mut().add_drive(drive)
+        let mut world = self.world.borrow_mut();
+        let mut drive = self.setup.drive(world.drives.len(), more);
+        drive.fill(0x5a);
+        world.add_drive(drive)
     }
 
     /// The answer to a command, once.
@@ -504,22 +578,36 @@ impl Rig {
             self.world
                 .borrow_mut()
                 .note(id << 8 | u64::from(result.is_err()));
+            let text = format!("request {id} ({asked:?})");
+            let torn = self.answered_one(asked, result.is_ok(), buffer)?;
             if let Err(error) = result {
                 self.errors += 1;
-                if !self.errors_allowed {
-                    return Err(format!("request {id} ({asked:?}) failed: {error}"));
+                if !torn && !self.errors_allowed {
+                    return Err(format!("{text} failed: {error}"));
                 }
             }
-            self.answered_one(asked, result.is_ok(), buffer)?;
         }
         Ok(())
     }
 
-    fn answered_one(&mut self, asked: Asked, ok: bool, buffer: Option<Buffer>) -> Outcome {
+    /// True: an error may be the answer, because a block may be torn.
+    fn answered_one(&mut self, asked: Asked, ok: bool, buffer: Option<Buffer>) -> Outcome<bool> {
         match asked {
             Asked::Write { write, durable } => self.model.write_ended(write, ok, durable),
             Asked::Flush { flush } => self.model.flush_ended(flush, ok),
-            Asked::Read { read, .. } if !ok => self.model.read_failed(read),
+            Asked::Read {
+                read,
+                blocks,
+                settle,
+            } if !ok => {
+                let torn = self.model.read_failed(read);
+                // Of several blocks each is read alone later.
+                let later = settle && blocks.end - blocks.start > 1;
+                if settle {
+                    self.failed.push(blocks);
+                }
+                return Ok(torn || later);
+            }
             Asked::Read {
                 read,
                 blocks,
@@ -538,14 +626,14 @@ impl Rig {
                         "wrong content: {violation:x?} (byte {at}, {piece:?})"
                     ));
                 }
-                if settle {
-                    for (block, stamp) in blocks.zip(stamps) {
-                        self.model.settle(block, stamp.expect("was allowed"));
+                if settle && !self.doubtful {
+                    for (block, stamp) in blocks.zip(stamps).filter_map(|(b, s)| Some((b, s?))) {
+                        self.model.settle(block, stamp, self.replayed);
                     }
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Steps until `until` says so.
@@ -553,8 +641,10 @@ impl Rig {
     /// # Errors
     /// Those of [`Rig::step`]; that it never comes.
     pub fn run_until(&mut self, what: &str, mut until: impl FnMut(&mut Rig) -> bool) -> Outcome {
-        let limit = self.now_ns() + PATIENCE_NS;
+        let began = self.now_ns();
         while !until(self) {
+            let hung = self.world.borrow().hung() > 0;
+            let limit = began + if hung { HUNG_NS } else { PATIENCE_NS };
             if !self.step(limit)? && !until(self) {
                 return Err(format!("{what} does not come: {}", self.describe()));
             }
@@ -622,143 +712,6 @@ impl Rig {
         }
     }
 
-    /// Waits until every member is active and no long work runs.
-    ///
-    /// # Errors
-    /// Those of [`Rig::run_until`].
-    pub fn wait_healthy(&mut self) -> Outcome {
-        self.run_until("the end of all rebuilds", |rig| {
-            rig.look(|array| {
-                array
-                    .members()
-                    .iter()
-                    .all(|m| m.state == MemberState::Active)
-                    && array.tasks().is_empty()
-            })
-        })?;
-        let left = self.look(|array| array.redundancy_left());
-        if left != Some(usize::from(self.setup.shape.parity)) {
-            return Err(format!(
-                "all members are active and the redundancy left is {left:?}"
-            ));
-        }
-        Ok(())
-    }
-
-    /// Scrubs and returns the mismatches, repairs and errors found.
-    ///
-    /// # Errors
-    /// Those of the steps.
-    pub fn scrub(&mut self, repair: bool) -> Outcome<(u64, u64, u64)> {
-        self.do_command(Command::Scrub { repair })?;
-        self.run_until("the end of the scrub", |rig| {
-            rig.look(|array| array.tasks().is_empty())
-        })?;
-        let report = self
-            .look(|array| array.last_scrub())
-            .ok_or("the scrub left no report")?;
-        Ok((report.mismatches, report.repaired, report.errors))
-    }
-
-    /// A scrub that must find nothing.
-    ///
-    /// # Errors
-    /// That it found something.
-    pub fn scrub_clean(&mut self) -> Outcome {
-        match self.scrub(false)? {
-            (0, _, 0) => Ok(()),
-            found => Err(format!(
-                "a scrub of a quiet array found (mismatches, repaired, errors) {found:?}"
-            )),
-        }
-    }
-
-    /// Reads the whole volume and compares; every block holds from now on what was found.
-    ///
-    /// # Errors
-    /// A block with wrong content.
-    pub fn verify(&mut self) -> Outcome {
-        self.quiesce()?;
-        self.settling = !self.errors_allowed;
-        let result = self.read_all();
-        self.settling = false;
-        result
-    }
-
-    fn read_all(&mut self) -> Outcome {
-        let step = VERIFY_BYTES / self.block_bytes();
-        let mut block = 0;
-        while block < self.blocks() {
-            let end = (block + step).min(self.blocks());
-            self.submit(Operation::Read, block..end, false);
-            block = end;
-            if self.under_way() >= 4 {
-                self.run_until("a read", |rig| rig.under_way() < 4)?;
-            }
-        }
-        self.quiesce()
-    }
-
-    /// Compares data and parity as they lie on the drives, by arithmetic of our own. Every member
-    /// is active and nothing is under way.
-    ///
-    /// # Errors
-    /// The first row that does not hold.
-    pub fn check_parity(&mut self) -> Outcome {
-        let states = self.look(|array| {
-            let regions = array.geometry().regions() as u32;
-            (0..regions)
-                .map(|region| array.region_is_written(region))
-                .collect::<Vec<bool>>()
-        });
-        let offset = self.look(|array| array.superblock().areas.data.offset);
-        let drives: Vec<usize> = self
-            .places
-            .iter()
-            .map(|place| place.expect("every place has its drive"))
-            .collect();
-        parity::check(
-            &self.world.borrow(),
-            &self.geometry,
-            &drives,
-            offset,
-            &states,
-        )
-    }
-
-    /// Nothing is under way: all memory is back, nobody holds anything.
-    ///
-    /// # Errors
-    /// What is still held.
-    pub fn check_rest(&mut self) -> Outcome {
-        self.quiesce()?;
-        self.run_until("rest", |rig| !rig.look(|array| array.busy()))?;
-        let (free, total) = (self.pool.bytes_free(), self.pool.bytes_total());
-        if free != total {
-            return Err(format!(
-                "at rest {} bytes of the pool are in use",
-                total - free
-            ));
-        }
-        let leaked = self.look(|array| array.held_at_rest());
-        if let Some(what) = leaked {
-            return Err(format!("at rest the engine still holds {what}"));
-        }
-        Ok(())
-    }
-
-    /// Waits until every request has been answered, whatever long work goes on.
-    ///
-    /// # Errors
-    /// Those of [`Rig::quiesce`].
-    pub fn check_rest_under_work(&mut self) -> Outcome {
-        self.quiesce()?;
-        match self.model.under_way() {
-            0 => Ok(()),
-            left => Err(format!("{left} requests are under way for the model alone")),
-        }
-    }
-
     /// Stops cleanly and closes the drives.
     ///
     /// # Errors
@@ -788,65 +741,6 @@ impl Rig {
         }
     }
 
-    /// After a clean stop: every member holds the same superblock twice, clean, and no region is
-    /// dirty.
-    ///
-    /// # Errors
-    /// What is not so.
-    pub fn check_stopped(&self) -> Outcome {
-        let world = self.world.borrow();
-        let mut first: Option<Superblock> = None;
-        for (place, drive) in self.places.iter().enumerate() {
-            let Some(drive) = drive else { continue };
-            if self.stopped_without.contains(&place) {
-                continue;
-            }
-            for (copy, superblock) in import::superblocks(&world.drives[*drive])
-                .into_iter()
-                .enumerate()
-            {
-                let superblock =
-                    superblock.map_err(|error| format!("member {place} copy {copy}: {error}"))?;
-                if superblock.state != RunState::Clean {
-                    return Err(format!(
-                        "member {place} copy {copy} is not clean after a stop"
-                    ));
-                }
-                let first = first.get_or_insert_with(|| superblock.clone());
-                if !first.same_array_state(&superblock) {
-                    return Err(format!(
-                        "member {place} copy {copy} differs from the first member's"
-                    ));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the newest superblock on the drives says that every member is active.
-    pub fn all_recorded_active(&self) -> bool {
-        let world = self.world.borrow();
-        let drives = self.places.iter().flatten();
-        let copies = drives.flat_map(|&drive| import::superblocks(&world.drives[drive]));
-        let newest = copies
-            .flatten()
-            .max_by_key(|superblock| superblock.generation);
-        newest.is_some_and(|superblock| {
-            let mut members = superblock.members.iter();
-            members.all(|member| member.state == MemberState::Active)
-        })
-    }
-
-    /// The program is gone at this moment; with `power`, so are the drives' caches.
-    pub fn crash(&mut self, power: bool) {
-        self.world.borrow_mut().crash(power);
-        self.core = Core::new(SimPort::new(self.world.clone()), self.pool.clone());
-        self.answers.lock().expect("one thread").clear();
-        self.replies.lock().expect("one thread").clear();
-        self.asked.clear();
-        self.model.crashed(power);
-    }
-
     /// State for a report.
     pub fn describe(&mut self) -> String {
         let array = self.look(|array| {
@@ -856,12 +750,13 @@ impl Rig {
                 .map(|m| format!("{}({})", m.state.name(), m.in_flight))
                 .collect();
             format!(
-                "members {}, tasks {:?}, regions {:?}, {:?}, busy {}",
+                "members {}, tasks {:?}, regions {:?}, {:?}, busy {}, {}",
                 members.join(" "),
                 array.tasks(),
                 array.region_counts(),
                 array.counters(),
-                array.busy()
+                array.busy(),
+                array.describe_operations()
             )
         });
         format!(
@@ -876,6 +771,8 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         // Operations under way hold memory of requests: they go first.
-        self.world.borrow_mut().crash(false);
+        if let Ok(mut world) = self.world.try_borrow_mut() {
+            world.crash(false);
+        }
     }
 }

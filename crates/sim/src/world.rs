@@ -1,14 +1,18 @@
 //! Virtual time, the drives, and what is under way on them.
+//!
+//! Several cores may share a world: each has a port of its own, and completions come back on the
+//! port that submitted.
 
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use strake_reactor::port::{Completion, DriveError, DriveOp};
 
-use crate::drive::SimDrive;
+use crate::drive::{Landing, Loose, SimDrive, content_of};
 
 /// An operation that has been submitted.
 struct Pending {
+    port: usize,
     drive: usize,
     token: u64,
     op: DriveOp,
@@ -20,6 +24,10 @@ pub struct World {
     now_ns: u64,
     number: u64,
     pending: BTreeMap<(u64, u64), Pending>,
+    /// Operations that never end.
+    hung: Vec<Pending>,
+    /// By port: what has ended and was not reaped yet.
+    ready: Vec<Vec<Completion>>,
     /// Drives; a place is never reused.
     pub drives: Vec<SimDrive>,
     open: Vec<bool>,
@@ -27,10 +35,65 @@ pub struct World {
     hash: u64,
     /// Every latency is multiplied by this.
     pub slowness: u64,
+    /// Latencies differ as little as possible: operations end in the order of their submission.
+    pub orderly: bool,
     /// Operations ended.
     pub operations: u64,
     /// Every operation is printed.
     pub trace: bool,
+}
+
+/// The drives at one moment, with what is under way on each: all that a crash leaves to chance.
+#[derive(Clone)]
+pub struct Snapshot {
+    /// Drives.
+    pub drives: Vec<SimDrive>,
+    /// Writes under way: drive and write, in the order of their submission.
+    pub in_flight: Vec<(usize, Loose)>,
+}
+
+impl Snapshot {
+    /// Writes of which a part may land: under way, and in volatile caches if the power goes.
+    pub fn doubtful(&self, power: bool) -> usize {
+        let cached = self.drives.iter().flat_map(|drive| drive.loose());
+        let cached = cached.filter(|loose| !loose.durable).count();
+        self.in_flight.len() + if power { cached } else { 0 }
+    }
+
+    /// The drives after a crash in which of each doubtful write (caches first, by drive) so much
+    /// landed.
+    pub fn crashed(&self, power: bool, landing: impl Fn(usize) -> Landing) -> Vec<SimDrive> {
+        let mut drives = self.drives.clone();
+        let mut next = 0;
+        let mut cached: Vec<Vec<Landing>> = Vec::new();
+        for drive in &drives {
+            let mut landings = Vec::new();
+            for loose in drive.loose() {
+                landings.push(if loose.durable || !power {
+                    Landing::All
+                } else {
+                    next += 1;
+                    landing(next - 1)
+                });
+            }
+            cached.push(landings);
+        }
+        for (drive, write) in &self.in_flight {
+            let drive = &mut drives[*drive];
+            if drive.faults.dead.is_none() {
+                drive.land(write.offset, &write.content, landing(next));
+            }
+            next += 1;
+        }
+        for (drive, landings) in drives.iter_mut().zip(cached) {
+            drive.faults.hangs_after = None;
+            if power {
+                // What landed from under way was decided above: it is on the media.
+                drive.power_cut_as(|index| landings.get(index).copied().unwrap_or(Landing::All));
+            }
+        }
+        drives
+    }
 }
 
 impl World {
@@ -40,11 +103,14 @@ impl World {
             now_ns: 0,
             number: 0,
             pending: BTreeMap::new(),
+            hung: Vec::new(),
+            ready: Vec::new(),
             drives: Vec::new(),
             open: Vec::new(),
             rng: Rng::with_seed(seed),
             hash: 0xcbf2_9ce4_8422_2325,
             slowness: 1,
+            orderly: false,
             operations: 0,
             trace: false,
         }
@@ -55,6 +121,12 @@ impl World {
         self.drives.push(drive);
         self.open.push(false);
         self.drives.len() - 1
+    }
+
+    /// A port for one more core.
+    pub(crate) fn add_port(&mut self) -> usize {
+        self.ready.push(Vec::new());
+        self.ready.len() - 1
     }
 
     /// Nanoseconds since the beginning.
@@ -91,13 +163,19 @@ impl World {
         );
     }
 
-    pub(crate) fn submit(&mut self, drive: usize, token: u64, op: DriveOp) {
+    pub(crate) fn submit(&mut self, port: usize, drive: usize, token: u64, op: DriveOp) {
         assert!(
             self.open[drive],
             "an operation for drive {drive}, which is not open"
         );
-        let latency = self.latency_ns(&op);
-        let promised = self.drives[drive].written();
+        let faults = &self.drives[drive].faults;
+        let mut slowness = self.slowness * faults.slowness.max(1);
+        if let (Some((range, factor)), DriveOp::Write { offset, .. }) = (&faults.slow_range, &op)
+            && range.contains(offset)
+        {
+            slowness *= factor;
+        }
+        let latency = self.latency_ns(&op) * slowness;
         self.number += 1;
         let at = (self.now_ns + latency, self.number);
         if self.trace {
@@ -107,18 +185,24 @@ impl World {
                 describe(&op)
             );
         }
-        self.pending.insert(
-            at,
-            Pending {
-                drive,
-                token,
-                op,
-                promised,
-            },
-        );
+        let pending = Pending {
+            port,
+            drive,
+            token,
+            op,
+            promised: self.drives[drive].written(),
+        };
+        if self.drives[drive].hangs() {
+            self.hung.push(pending);
+        } else {
+            self.pending.insert(at, pending);
+        }
     }
 
     fn latency_ns(&mut self, op: &DriveOp) -> u64 {
+        if self.orderly {
+            return 1000;
+        }
         let slow = match self.rng.u8(..) {
             0 => 5_000_000,
             1..=15 => 300_000,
@@ -130,39 +214,46 @@ impl World {
             DriveOp::WriteZeroes { .. } | DriveOp::Discard { .. } => 100_000,
             DriveOp::Flush => 200_000,
         };
-        (slow + self.rng.u64(..slow * 4) + bytes) * self.slowness
+        slow + self.rng.u64(..slow * 4) + bytes
     }
 
-    /// Ends what is due and reports it.
-    pub(crate) fn poll(&mut self, completions: &mut Vec<Completion>) {
+    /// Ends what is due and reports what is this port's.
+    pub(crate) fn poll(&mut self, port: usize, completions: &mut Vec<Completion>) {
         while let Some(entry) = self.pending.first_entry() {
             if entry.key().0 > self.now_ns {
-                return;
+                break;
             }
-            let Pending {
-                drive,
-                token,
-                op,
-                promised,
-            } = entry.remove();
-            let text = if self.trace {
-                describe(&op)
-            } else {
-                String::new()
-            };
-            let result = self.drives[drive].execute(op, promised, &mut self.rng);
-            self.operations += 1;
-            self.note(self.now_ns);
-            self.note(token);
-            self.note((drive as u64) << 8 | error_code(result));
-            if self.trace {
-                eprintln!(
-                    "{:>12} ended drive {drive} {token:#x} {text} {result:?}",
-                    self.now_ns
-                );
-            }
-            completions.push(Completion { token, result });
+            let pending = entry.remove();
+            self.end(pending);
         }
+        completions.append(&mut self.ready[port]);
+    }
+
+    fn end(&mut self, pending: Pending) {
+        let Pending {
+            port,
+            drive,
+            token,
+            op,
+            promised,
+        } = pending;
+        let text = if self.trace {
+            describe(&op)
+        } else {
+            String::new()
+        };
+        let result = self.drives[drive].execute(op, promised, &mut self.rng);
+        self.operations += 1;
+        self.note(self.now_ns);
+        self.note(token);
+        self.note((drive as u64) << 8 | error_code(result));
+        if self.trace {
+            eprintln!(
+                "{:>12} ended drive {drive} {token:#x} {text} {result:?}",
+                self.now_ns
+            );
+        }
+        self.ready[port].push(Completion { token, result });
     }
 
     /// When the next operation ends.
@@ -172,7 +263,12 @@ impl World {
 
     /// Operations under way.
     pub fn under_way(&self) -> usize {
-        self.pending.len()
+        self.pending.len() + self.hung.len()
+    }
+
+    /// Operations that will never end.
+    pub fn hung(&self) -> usize {
+        self.hung.len()
     }
 
     /// Moves time on to `at_ns`, if that is later.
@@ -180,17 +276,45 @@ impl World {
         self.now_ns = self.now_ns.max(at_ns);
     }
 
+    /// What a crash at this moment would leave to chance.
+    pub fn snapshot(&self) -> Snapshot {
+        let pending = self.pending.values().chain(&self.hung);
+        let mut writes: Vec<_> = pending
+            .filter_map(|pending| {
+                let (offset, content, _) = content_of(&pending.op)?;
+                let loose = Loose {
+                    number: pending.promised,
+                    offset,
+                    content,
+                    durable: false,
+                };
+                Some((pending.drive, loose))
+            })
+            .collect();
+        writes.sort_by_key(|(drive, loose)| (*drive, loose.number));
+        Snapshot {
+            drives: self.drives.clone(),
+            in_flight: writes,
+        }
+    }
+
     /// The program is gone: what was under way lands or not, all claims end. With `power`, caches
     /// are lost too. Operations give their memory back here.
     pub fn crash(&mut self, power: bool) {
-        for (_, pending) in std::mem::take(&mut self.pending) {
+        let mut pending = std::mem::take(&mut self.pending);
+        let hung = std::mem::take(&mut self.hung);
+        for pending in hung.into_iter().chain(std::iter::from_fn(|| {
+            pending.pop_first().map(|(_, pending)| pending)
+        })) {
             if self.drives[pending.drive].faults.dead.is_none() {
                 self.drives[pending.drive].land_in_part(pending.op, &mut self.rng);
             }
         }
         self.open.fill(false);
-        if power {
-            for drive in &mut self.drives {
+        self.ready.iter_mut().for_each(Vec::clear);
+        for drive in &mut self.drives {
+            drive.faults.hangs_after = None;
+            if power {
                 drive.power_cut(&mut self.rng);
             }
         }
@@ -202,13 +326,20 @@ impl World {
         let mut out = format!(
             "time {} ns, {} operations under way",
             self.now_ns,
-            self.pending.len()
+            self.under_way()
         );
         for ((at, _), pending) in self.pending.iter().take(20) {
             out += &format!(
                 "\n  drive {} token {:#x} until {at}: {}",
                 pending.drive,
                 pending.token,
+                describe(&pending.op)
+            );
+        }
+        for pending in self.hung.iter().take(5) {
+            out += &format!(
+                "\n  drive {} hangs: {}",
+                pending.drive,
                 describe(&pending.op)
             );
         }

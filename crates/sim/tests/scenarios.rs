@@ -5,7 +5,6 @@ use strake_engine::block::Operation;
 use strake_engine::format::superblock::MemberState;
 use strake_engine::layout::{Level, MemberIndex, Shape};
 use strake_reactor::port::DriveError;
-use strake_sim::drive::Discarded;
 use strake_sim::geometries;
 use strake_sim::rig::{Rig, Setup};
 
@@ -14,15 +13,7 @@ fn shape(level: Level, members: usize, group: Option<usize>, parity: Option<usiz
 }
 
 fn rig(shape: Shape) -> Rig {
-    let setup = Setup {
-        shape,
-        drive_bytes: 8 << 20,
-        volatile: false,
-        discarded: Discarded::Garbage,
-        slowness: 1,
-        memory_bytes: 4 << 20,
-    };
-    Rig::new(setup, 1).expect("a fresh array starts")
+    Rig::new(Setup::plain(shape), 1).expect("a fresh array starts")
 }
 
 fn fill(rig: &mut Rig) {
@@ -310,7 +301,7 @@ fn crashed_degraded(shape: Shape) -> Rig {
     rig.submit(Operation::Write, 0..4, false);
     rig.quiesce().unwrap();
     assert!(rig.look(|array| array.region_counts()[2]) > 0, "dirty");
-    rig.crash(false);
+    rig.crash(false, &[], false);
     rig
 }
 
@@ -361,7 +352,7 @@ fn a_resync_that_was_interrupted_by_a_stop_goes_on_after_the_start() {
             rig.step(u64::MAX).unwrap();
         }
     }
-    rig.crash(false);
+    rig.crash(false, &[], false);
     rig.start().unwrap();
     assert!(rig.look(|array| array.region_counts()[3]) > 0);
     rig.stop().unwrap();

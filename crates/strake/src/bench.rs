@@ -1,28 +1,27 @@
-//! `strake bench engine`: one array on one pinned core, driven from that core's own thread.
+//! `strake bench`: arrays on one pinned core, driven from that core's own thread.
 //!
-//! Null drives measure our own cost, memory drives the memory's. No export and no other thread is
-//! in the way: requests go straight into the core's loop, as an export on the same core would
-//! hand them over.
+//! Null drives measure our own cost, memory drives the memory's, paced drives shares of what real
+//! drives allow. No export and no other thread is in the way: requests go straight into the core's
+//! loop, as an export on the same core would hand them over.
 
 mod load;
+mod log;
 mod report;
-
-use std::sync::{Arc, Mutex};
+mod rig;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use strake_engine::format::superblock::Consistency;
 use strake_engine::layout::{GeometryRequest, Level};
-use strake_node::core::{Core, Message};
-use strake_node::{CreateArray, make};
-use strake_reactor::buffer::Pool;
-use strake_reactor::drive::{DriveSpec, describe, parse_size};
-use strake_reactor::ring::{RingConfig, RingPort};
+use strake_reactor::drive::{DriveSpec, parse_size};
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// One array, one core: requests a second, bytes a second, latency.
+    /// One array, one core: requests a second, bytes a second, latency
     Engine(EngineArgs),
+    /// What the parity log costs: arrays with and without it, in turn, on paced drives
+    Log(log::LogArgs),
 }
 
 /// A workload.
@@ -40,10 +39,41 @@ pub enum Workload {
     Rw70,
 }
 
+/// How an array keeps its parity true over a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Policy {
+    /// Parity log.
+    Log,
+    /// Parity log that also keeps the missing strips of degraded full-stripe writes.
+    LogAll,
+    /// Dirty regions are resynced.
+    Resync,
+    /// Not at all.
+    None,
+}
+
+impl Policy {
+    /// As it is given.
+    fn name(self) -> String {
+        let value = clap::ValueEnum::to_possible_value(&self);
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    fn consistency(self) -> Consistency {
+        match self {
+            Policy::Log => Consistency::Log,
+            Policy::LogAll => Consistency::LogAll,
+            Policy::Resync => Consistency::Resync,
+            Policy::None => Consistency::None,
+        }
+    }
+}
+
 /// Parameters of `strake bench engine`.
 #[derive(Debug, Clone, Args)]
 pub struct EngineArgs {
-    /// `null:N[:SIZE]`, `memory:N[:SIZE]`, or paths of drives whose content is lost
+    /// `null:N[:SIZE]`, `memory:N[:SIZE]`, `paced:MODEL:N[:SIZE]` (MODEL like cm7, or cm7/16 for a
+    /// sixteenth of it), or paths of drives whose content is lost
     #[arg(long, required = true, num_args = 1.., value_name = "DRIVES")]
     drives: Vec<String>,
     /// Overwrite drives given by path
@@ -61,6 +91,9 @@ pub struct EngineArgs {
     /// Parities (n+m)
     #[arg(long)]
     parity: Option<usize>,
+    /// How parity is kept true over a crash; default: as a new array
+    #[arg(long, value_enum)]
+    policy: Option<Policy>,
     /// What the clients do
     #[arg(long, value_enum, default_value = "randread")]
     workload: Workload,
@@ -86,72 +119,57 @@ pub struct EngineArgs {
 /// # Errors
 /// Parameters that make no array; drives that cannot be opened; requests that failed.
 pub fn run(bench: &Bench, json: bool) -> anyhow::Result<()> {
-    let Bench::Engine(args) = bench;
-    let report = engine(args)?;
-    if json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        report.print();
+    match bench {
+        Bench::Engine(args) => {
+            let report = engine(args)?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&report)?);
+            } else {
+                report.print();
+            }
+        }
+        Bench::Log(args) => log::run(args, json)?,
     }
     Ok(())
 }
 
 fn engine(args: &EngineArgs) -> anyhow::Result<report::Report> {
-    pin(args.core)?;
-    let specs = drives(args)?;
-    let infos = specs.iter().map(describe).collect::<Result<Vec<_>, _>>()?;
-    let missing: Vec<usize> = (0..missing(&args.state)?).collect();
-    let request = CreateArray {
-        name: "bench".into(),
+    rig::pin(args.core)?;
+    let drives = drives(args)?;
+    let plan = rig::Plan {
         geometry: GeometryRequest {
-            level: Level::parse(&args.level)
-                .with_context(|| format!("{}: not a RAID level", args.level))?,
-            members: specs.len(),
+            level: level(&args.level)?,
+            members: drives.len(),
             strip_size_bytes: Some(size(&args.strip_size)?),
             block_size_bytes: None,
             group_size: args.group_size,
             parity: args.parity,
         },
-        drives: specs.clone(),
-        force: false,
+        drives,
+        missing: missing(&args.state)?,
+        policy: args.policy.map(Policy::consistency),
     };
-    let pool = Pool::new(256 << 20)?;
-    let port = RingPort::new(RingConfig {
-        entries: 1024,
-        pool: Some(pool.clone()),
-    })?;
-    let start = make::unrecorded(&request, &infos, &missing, 128 << 20)?;
-    let volume_bytes = start.superblock.volume_size_bytes;
-    let present = specs
-        .iter()
-        .enumerate()
-        .map(|(at, spec)| (!missing.contains(&at)).then(|| spec.clone()))
-        .collect();
-    let mut core = Core::new(port, pool.clone());
-    let slot = Arc::new(Mutex::new(None));
-    let answer = slot.clone();
-    let added = Box::new(move |result| *answer.lock().expect("no panic while held") = Some(result));
-    core.message(Message::Add(Box::new(start), present, added), 0);
-    let slot = slot
-        .lock()
-        .expect("no panic while held")
-        .take()
-        .context("the core did not answer")??;
-    let plan = load::Load {
-        slot,
+    let load = load::Load {
         workload: args.workload,
         block_bytes: size(&args.block_size)?,
         depth: args.depth.clamp(1, 65536),
-        volume_bytes,
+        span_bytes: u64::MAX,
+        warm_up_seconds: 1.0,
         seconds: args.seconds,
-        fill: args.drives[0].starts_with("memory:"),
+        fill: ["memory:", "paced:"]
+            .iter()
+            .any(|kind| args.drives[0].starts_with(kind)),
     };
-    let measured = load::run(&mut core, &pool, &plan)?;
-    Ok(report::Report::new(args, &plan, &measured))
+    let measured = rig::Rig::new(plan)?.run(&load)?;
+    Ok(report::Report::new(args, &load, &measured))
 }
 
 fn size(text: &str) -> anyhow::Result<u64> {
     parse_size(text).map_err(|why| anyhow::anyhow!("{text}: {why}"))
+}
+
+fn level(text: &str) -> anyhow::Result<Level> {
+    Level::parse(text).with_context(|| format!("{text}: not a RAID level"))
 }
 
 fn missing(state: &str) -> anyhow::Result<usize> {
@@ -165,18 +183,16 @@ fn missing(state: &str) -> anyhow::Result<usize> {
     }
 }
 
-/// `null:5`, `memory:5:1GiB`, or paths.
+/// `null:5`, `memory:5:1GiB`, `paced:cm7/16:5:1GiB`, or paths.
 fn drives(args: &EngineArgs) -> anyhow::Result<Vec<DriveSpec>> {
     if let [one] = args.drives.as_slice()
-        && let Some((kind @ ("null" | "memory"), rest)) = one.split_once(':')
+        && let Some((kind, rest)) = several(one)
     {
         let (count, bytes) = rest.split_once(':').unwrap_or((rest, "1GiB"));
         let count: usize = count
             .parse()
             .with_context(|| format!("{one}: give {kind}:COUNT[:SIZE]"))?;
-        return Ok((0..count)
-            .map(|at| DriveSpec(format!("{kind}:{bytes}:bench-{at}")))
-            .collect());
+        return Ok(rig::alike(kind, bytes, count));
     }
     if !args.force {
         bail!(
@@ -187,9 +203,16 @@ fn drives(args: &EngineArgs) -> anyhow::Result<Vec<DriveSpec>> {
     Ok(args.drives.iter().cloned().map(DriveSpec).collect())
 }
 
-fn pin(core: usize) -> anyhow::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core);
-    rustix::thread::sched_setaffinity(None, &set)
-        .with_context(|| format!("cannot run on core {core}"))
+/// The kind of drives that a text asks for several of (`null`, `paced:cm7`), and the rest.
+fn several(text: &str) -> Option<(&str, &str)> {
+    let kind_bytes = match text.strip_prefix("paced:") {
+        Some(rest) => text.len() - rest.len() + rest.find(':')?,
+        None => text.find(':')?,
+    };
+    let kind = &text[..kind_bytes];
+    let known = matches!(kind, "null" | "memory") || kind.starts_with("paced:");
+    known.then(|| (kind, &text[kind_bytes + 1..]))
 }
+
+#[cfg(test)]
+mod tests;

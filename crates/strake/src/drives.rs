@@ -9,16 +9,14 @@ use strake_node::probe::{MemberOf, Probe};
 use strake_reactor::drive::{DriveSpec, OpenError};
 
 /// Wrappers that a drive text may carry before the drive itself.
-const WRAPPERS: [&str; 1] = ["faulty:"];
-/// Drive texts that are not paths.
-const NOT_PATHS: [&str; 2] = ["memory:", "null:"];
+const WRAPPERS: [&str; 3] = ["faulty:", "cache=none:", "cache=volatile:"];
+/// Drive texts that are not paths. `cache=` that no wrapper took is left for the reactor to refuse.
+const NOT_PATHS: [&str; 4] = ["memory:", "null:", "paced:", "cache="];
 
 /// The drive text with a relative path made absolute: the daemon has another working folder.
 pub fn absolute(spec: &str) -> String {
-    for wrapper in WRAPPERS {
-        if let Some(inner) = spec.strip_prefix(wrapper) {
-            return format!("{wrapper}{}", absolute(inner));
-        }
+    if let Some((wrapper, inner)) = wrapper(spec) {
+        return format!("{wrapper}{}", absolute(inner));
     }
     if spec.is_empty() || NOT_PATHS.iter().any(|prefix| spec.starts_with(prefix)) {
         return spec.to_owned();
@@ -27,6 +25,18 @@ pub fn absolute(spec: &str) -> String {
         Ok(path) => path.to_string_lossy().into_owned(),
         Err(_) => spec.to_owned(),
     }
+}
+
+/// The outermost wrapper (`recorded:LOGFILE:` is one) and what it wraps.
+fn wrapper(spec: &str) -> Option<(&str, &str)> {
+    const RECORDED: &str = "recorded:";
+    let plain = WRAPPERS.iter().find(|wrapper| spec.starts_with(**wrapper));
+    let length = match (plain, spec.strip_prefix(RECORDED)) {
+        (Some(wrapper), _) => wrapper.len(),
+        (None, Some(rest)) => RECORDED.len() + rest.find(':')? + 1,
+        (None, None) => return None,
+    };
+    Some(spec.split_at(length))
 }
 
 /// A member as the administrator named it: an index stays, a drive text is made absolute.
@@ -39,10 +49,7 @@ pub fn absolute_member(member: &str) -> String {
 
 /// The drive text without wrappers.
 pub fn unwrapped(spec: &str) -> &str {
-    WRAPPERS
-        .iter()
-        .find_map(|wrapper| spec.strip_prefix(wrapper))
-        .map_or(spec, unwrapped)
+    wrapper(spec).map_or(spec, |(_, inner)| unwrapped(inner))
 }
 
 /// What two texts that name the same drive have in common: the canonical path where there is one.
@@ -89,6 +96,7 @@ pub fn summary(probe: &Probe) -> Drive {
         block_size_bytes: probe.info.block_size_bytes,
         serial: probe.info.serial.clone(),
         model: probe.info.model.clone(),
+        volatile_cache: Some(probe.info.volatile_cache),
         usage,
         usage_text,
         array_uuid: member.map(|member| member.array_uuid),
@@ -109,6 +117,7 @@ pub fn unreadable(spec: &DriveSpec, error: &OpenError) -> Drive {
         block_size_bytes: 0,
         serial: String::new(),
         model: String::new(),
+        volatile_cache: None,
         usage,
         usage_text: error.to_string(),
         array_uuid: None,

@@ -4,6 +4,7 @@
 mod aarch64;
 mod bench;
 mod demo;
+mod prove;
 mod setup;
 mod shell;
 mod test;
@@ -41,6 +42,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         bench_arguments: Vec<String>,
     },
+    /// The simulator's whole proof: planted bugs, random runs, every crash of small cases; hours
+    Prove(prove::Options),
     /// The parity kernels on aarch64, under emulation
     Aarch64,
     /// House rules that a compiler does not check
@@ -53,6 +56,7 @@ fn main() -> std::process::ExitCode {
         Task::Demo(options) => demo::run(&options),
         Task::Test { cargo_arguments } => test::run(&cargo_arguments),
         Task::Bench { bench_arguments } => bench::run(&bench_arguments),
+        Task::Prove(options) => prove::run(&options),
         Task::Aarch64 => aarch64::run(),
         Task::Tidy => tidy::run(),
     };

@@ -1,7 +1,8 @@
 //! Commands of the administrator, each answered when its effect is durable.
 
 use super::*;
-use crate::format::superblock::MemberState;
+use crate::format::superblock::{Consistency, MemberState};
+use log::DrainFor;
 use uuid::Uuid;
 
 /// Names a command until its end is reported.
@@ -35,7 +36,13 @@ pub enum Command {
         serial: String,
         /// Size of the drive in bytes.
         size_bytes: u64,
+        /// It has a cache that a power cut may lose.
+        volatile: bool,
     },
+    /// Change how parity is kept consistent over crashes.
+    Policy(Consistency),
+    /// Take suspect blocks as they are.
+    AcceptSuspect,
     /// Start a scrub.
     Scrub {
         /// Rewrite parity that does not hold.
@@ -151,7 +158,13 @@ impl Array {
                 uuid,
                 serial,
                 size_bytes,
-            } => self.replace(id, member, (uuid, serial, size_bytes), out),
+                volatile,
+            } => self.replace(id, member, (uuid, serial, size_bytes, volatile), out),
+            Command::Policy(policy) => self.policy_change(id, policy, out),
+            Command::AcceptSuspect => {
+                self.accept_suspect(id, out);
+                Ok(())
+            }
             Command::Scrub { repair } => {
                 self.scrub_start(repair, out)?;
                 out.push(Action::CommandDone(id, Ok(())));
@@ -294,7 +307,7 @@ impl Array {
         &mut self,
         id: CommandId,
         member: MemberIndex,
-        (uuid, serial, size_bytes): (Uuid, String, u64),
+        (uuid, serial, size_bytes, volatile): (Uuid, String, u64, bool),
         out: &mut Vec<Action>,
     ) -> Result<(), CommandError> {
         self.known_member(member)?;
@@ -315,6 +328,7 @@ impl Array {
         }
         let it = &mut self.members[member.at()];
         it.uuid = uuid;
+        it.volatile = volatile;
         it.read_errors = 0;
         it.write_errors = 0;
         it.errors_before = (0, 0);
@@ -325,8 +339,14 @@ impl Array {
             serial,
             size_bytes,
         });
-        self.regions_add_member(member, out);
+        self.log_forget_ring(member);
+        // Entries of before may name this place's former drive as a carrier.
+        self.log_drain(DrainFor::Joining(member), out);
         Ok(())
+    }
+
+    pub(super) fn joining_drained(&mut self, member: MemberIndex, out: &mut Vec<Action>) {
+        self.regions_add_member(member, out);
     }
 
     /// The place has a drive that is becoming a member.
@@ -376,7 +396,14 @@ impl Array {
         };
         match stage {
             StopStage::Draining => {
-                if self.requests.used() > 0 || self.ops.used() > 0 || self.background.busy() {
+                let busy = self.requests.used() > 0
+                    || self.ops.used() > 0
+                    || self.background.busy()
+                    || !self.log.is_quiet()
+                    || !self.torn.is_quiet()
+                    || !self.policy.is_quiet()
+                    || self.replayer.is_some();
+                if busy {
                     return;
                 }
                 if self.read_only || self.broken {

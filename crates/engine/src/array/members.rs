@@ -26,6 +26,8 @@ pub struct Member {
     pub(super) position: u64,
     /// A drive is attached and may be used.
     pub(super) attached: bool,
+    /// Its drive has a cache that a power cut may lose.
+    pub volatile: bool,
 }
 
 impl Member {
@@ -39,13 +41,16 @@ pub(super) fn from_superblock(
     superblock: &Superblock,
     geometry: &Geometry,
     present: &[bool],
+    volatile: &[bool],
 ) -> Vec<Member> {
     assert_eq!(present.len(), superblock.members.len());
     superblock
         .members
         .iter()
         .zip(present)
-        .map(|(record, &present)| Member {
+        .enumerate()
+        .map(|(place, (record, &present))| Member {
+            volatile: volatile.get(place).copied().unwrap_or(false),
             uuid: record.uuid,
             state: match record.state {
                 MemberState::Active | MemberState::Rebuilding if !present => MemberState::Missing,
@@ -181,7 +186,13 @@ impl Array {
         self.background.member_left(member);
         self.members_changed();
         self.rebuild_restart(out);
-        self.meta_save(out);
+        if self.torn_list_doubtful(member) {
+            // Listed before the absence is recorded: after that, a start would not list it.
+            self.torn_save(torn::SaveFor::Start, out);
+        } else {
+            self.meta_save(out);
+        }
+        self.log_member_left(member, out);
     }
 
     pub(super) fn members_changed(&mut self) {
@@ -202,6 +213,10 @@ impl Array {
         self.rebuild_restart(out);
         self.command_drive_is_member(member);
         self.meta_save(out);
+        if !self.torn().is_empty() || !self.torn.is_quiet() {
+            // A save may have passed it by.
+            self.torn_save(torn::SaveFor::Nobody, out);
+        }
         self.command_joined(member, Ok(()), out);
     }
 

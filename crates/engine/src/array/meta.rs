@@ -29,6 +29,8 @@ pub(super) struct Meta {
     barrier: u64,
     held: Vec<RequestId>,
     commands: Vec<(CommandId, u64)>,
+    /// The start is durable on all members.
+    confirmed: bool,
 }
 
 impl Meta {
@@ -44,6 +46,7 @@ impl Meta {
             barrier: 0,
             held: Vec::new(),
             commands: Vec::new(),
+            confirmed: false,
         }
     }
 
@@ -57,6 +60,15 @@ impl Meta {
 
     pub(super) fn set_clean(&mut self) {
         self.superblock.state = RunState::Clean;
+    }
+
+    /// Number of the latest change.
+    pub(super) fn wanted(&self) -> u64 {
+        self.wanted
+    }
+
+    pub(super) fn set_policy(&mut self, policy: crate::format::superblock::Consistency) {
+        self.superblock.consistency = policy;
     }
 
     pub(super) fn set_priority(&mut self, percent: u8) {
@@ -102,7 +114,11 @@ impl Array {
     }
 
     fn meta_start(&mut self, out: &mut Vec<Action>) {
-        if self.meta.stage != Stage::Idle || self.meta.saved == self.meta.wanted {
+        // While the log is replayed, the epoch must stay what it was.
+        if self.meta.stage != Stage::Idle
+            || self.meta.saved == self.meta.wanted
+            || self.replayer.is_some()
+        {
             return;
         }
         self.meta.saving = self.meta.wanted;
@@ -215,11 +231,20 @@ impl Array {
     /// A save is durable: what waited for it goes on.
     fn meta_saved(&mut self, out: &mut Vec<Action>) {
         if self.mode == Mode::Starting {
+            if !std::mem::replace(&mut self.meta.confirmed, true) && !self.broken {
+                // Nothing is served before a generation that no start cut off here can have.
+                self.meta.superblock.raise_for_serving();
+                self.meta.wanted += 1;
+                return;
+            }
             self.mode = Mode::Running;
         }
         // Also when a stop came before the start had ended: it waits for them.
         self.begin_early(out);
         let saved = self.meta.saved;
+        if saved >= self.meta.barrier {
+            self.log_absence_recorded(out);
+        }
         if saved >= self.meta.barrier {
             for request in std::mem::take(&mut self.meta.held) {
                 if self.broken {
@@ -228,6 +253,7 @@ impl Array {
                 self.acknowledge(request, out);
             }
         }
+        self.policy_saved(saved, out);
         let (done, waiting) = std::mem::take(&mut self.meta.commands)
             .into_iter()
             .partition(|&(_, change)| change <= saved);
@@ -237,7 +263,7 @@ impl Array {
         }
     }
 
-    fn saved_result(&self) -> Result<(), CommandError> {
+    pub(super) fn saved_result(&self) -> Result<(), CommandError> {
         if self.broken {
             return Err(CommandError::drive(
                 "metadata could not be written to every member that the array cannot do without: the array takes no more writes; stop it, look after its drives, and start it again",
@@ -255,6 +281,13 @@ impl Array {
         }
     }
 
+    /// Nothing will be saved any more.
+    pub(super) fn meta_refuse_commands(&mut self, out: &mut Vec<Action>) {
+        for (command, _) in std::mem::take(&mut self.meta.commands) {
+            out.push(Action::CommandDone(command, self.saved_result()));
+        }
+    }
+
     /// True: the acknowledgement waits until a member's absence is recorded.
     pub(super) fn meta_holds_acknowledgement(&mut self, request: RequestId) -> bool {
         let hold = self.meta.saved < self.meta.barrier;
@@ -262,6 +295,11 @@ impl Array {
             self.meta.held.push(request);
         }
         hold
+    }
+
+    /// A member that left is not recorded as gone yet.
+    pub(super) fn meta_absence_unrecorded(&self) -> bool {
+        self.meta.saved < self.meta.barrier
     }
 
     /// A member has left: no write that missed it is acknowledged before that is recorded.

@@ -1,9 +1,9 @@
 //! Stripe operations: lock, open the region, plan, read, compute, write, give everything back.
 //!
 //! ```text
-//! Lock → Region → Memory → Reading → (compute) → Writing → ended
-//!                    ↑         |
-//!                    └─────────┘  a strip could not be read: plan again without it
+//! Lock → Region → Flush → Memory → Reading → (compute) → Logging → Writing → Healing → ended
+//!                              ↑         |
+//!                              └─────────┘  a strip could not be read: plan again without it
 //! ```
 
 use super::*;
@@ -35,15 +35,23 @@ pub(super) enum Purpose {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Phase {
+pub(super) enum Phase {
     #[default]
     Free,
     Lock,
+    /// Until a change of policy is over.
+    Policy,
     Region,
+    /// Until a flush makes durable what the rows hold.
+    Flush,
     Memory,
     Reading,
     Computing,
+    /// Its entries go to the parity log.
+    Logging,
     Writing,
+    /// Blocks that were torn are taken off the list.
+    Healing,
 }
 
 /// One I/O of an operation.
@@ -57,9 +65,9 @@ struct Part {
 /// An operation on one band of one stripe.
 #[derive(Default)]
 pub(super) struct Op {
-    purpose: Purpose,
-    phase: Phase,
-    band: u64,
+    pub(super) purpose: Purpose,
+    pub(super) phase: Phase,
+    pub(super) band: u64,
     durable: bool,
     /// Requests that this operation is a part of.
     requests: Vec<RequestId>,
@@ -77,9 +85,27 @@ pub(super) struct Op {
     visiting: bool,
     /// Check: strips that differ from what the others say.
     differing: u64,
+    /// Counted among the writers that a change of policy waits for.
+    counted: bool,
+    pub(super) log: LogPart,
 }
 
 impl Op {
+    /// Memory of a written strip's new content in a span's rows; `None`: zeroes.
+    pub(super) fn log_content(&self, strip: usize, span: &plan::Span) -> Option<LogSource> {
+        let fragment = self
+            .fragments
+            .iter()
+            .find(|f| usize::from(f.strip) == strip && f.start <= span.start && span.end <= f.end)
+            .expect("a written strip has a fragment");
+        match fragment.memory {
+            Memory::Zeroes => None,
+            Memory::Request(id, at) => {
+                Some(LogSource::Request(id, at + (span.start - fragment.start)))
+            }
+        }
+    }
+
     fn hold(&self) -> Hold {
         if self.purpose == Purpose::Read {
             Hold::Shared
@@ -122,6 +148,8 @@ impl Array {
         op.in_region = false;
         op.visiting = false;
         op.differing = 0;
+        op.counted = false;
+        op.log.clear();
         OpId(id)
     }
 
@@ -219,7 +247,7 @@ impl Array {
         }
     }
 
-    fn op_enter_region(&mut self, id: OpId, out: &mut Vec<Action>) {
+    pub(super) fn op_enter_region(&mut self, id: OpId, out: &mut Vec<Action>) {
         let op = &mut self.ops[id.0];
         let region = self
             .geometry
@@ -242,6 +270,11 @@ impl Array {
             }
             Purpose::Write if self.broken => self.op_end(id, Err(BlockError::Unavailable), out),
             Purpose::Write | Purpose::Resync => {
+                if !self.policy_admits(id) {
+                    return;
+                }
+                let op = &mut self.ops[id.0];
+                op.counted = true;
                 op.phase = Phase::Region;
                 if self.region_enter(region, id, out) {
                     self.op_region_open(id, out);
@@ -267,9 +300,39 @@ impl Array {
         self.op_end(id, Err(BlockError::Unavailable), out);
     }
 
+    /// Rows that an operation will write.
+    fn op_rows(&self, id: OpId) -> (u32, u32) {
+        let op = &self.ops[id.0];
+        if op.fragments.is_empty() {
+            return self.band_rows(BandKey(op.band));
+        }
+        let start = op.fragments.iter().map(|f| f.start).min();
+        let end = op.fragments.iter().map(|f| f.end).max();
+        (start.unwrap_or(0), end.unwrap_or(0))
+    }
+
+    /// Whether what the rows hold must be durable before this operation goes on.
+    fn op_wants_durable_rows(&self, id: OpId) -> bool {
+        match self.ops[id.0].purpose {
+            Purpose::Read | Purpose::Check | Purpose::Repair => false,
+            // Copies need no partial parity: any of them is the whole content.
+            Purpose::Write => self.geometry.data() > 1,
+            Purpose::Rebuild => !planted::on(Planted::ProgressOfToday),
+            Purpose::Resync => true,
+        }
+    }
+
     /// Decides what to do with what can be read and written now.
-    fn op_plan_begin(&mut self, id: OpId, out: &mut Vec<Action>) {
+    pub(super) fn op_plan_begin(&mut self, id: OpId, out: &mut Vec<Action>) {
         let band = BandKey(self.ops[id.0].band);
+        self.ops[id.0].phase = Phase::Flush;
+        if self.op_wants_durable_rows(id) {
+            let rows = self.op_rows(id);
+            if !self.log_rows_durable(id, band, rows, out) {
+                return;
+            }
+        }
+        let log = self.log.unit_bytes();
         let strips = self.strips(band, self.ops[id.0].excluded);
         let rows = self.band_rows(band);
         let targets = self.rebuild_targets(band);
@@ -288,7 +351,7 @@ impl Array {
                 let repair = *excluded & strips.writable;
                 plan::plan_read(&strips, &self.code, fragments, repair, plan)
             }
-            Purpose::Write => plan::plan_write(&strips, &self.code, fragments, plan),
+            Purpose::Write => plan::plan_write(&strips, &self.code, fragments, log, plan),
             Purpose::Rebuild if targets == 0 => {
                 plan.clear();
                 Ok(())
@@ -513,7 +576,9 @@ impl Array {
 
     /// The operation's spans have been computed; `differing`: strips that a check found to differ
     /// from what the others say.
-    pub fn computed(&mut self, id: OpId, differing: u64, out: &mut Vec<Action>) {
+    ///
+    /// `checksums`: those that computing gave.
+    pub fn computed(&mut self, id: OpId, differing: u64, checksums: &[u32], out: &mut Vec<Action>) {
         let op = &mut self.ops[id.0];
         assert_eq!(
             op.phase,
@@ -521,10 +586,14 @@ impl Array {
             "only what was asked for is computed"
         );
         op.differing = differing;
-        self.op_write(id, out);
+        if op.purpose == Purpose::Write && op.plan.spans.iter().any(|span| span.unit_bytes > 0) {
+            self.op_log(id, checksums, out);
+        } else {
+            self.op_write(id, out);
+        }
     }
 
-    fn op_write(&mut self, id: OpId, out: &mut Vec<Action>) {
+    pub(super) fn op_write(&mut self, id: OpId, out: &mut Vec<Action>) {
         let band = BandKey(self.ops[id.0].band);
         let stripe = self.stripe_of(band);
         let op = &mut self.ops[id.0];
@@ -542,7 +611,7 @@ impl Array {
             let kind = match write.from {
                 From::Slot => IoKind::Write(
                     IoMemory::Slot(id, write.strip, write.start - op.plan.start),
-                    op.durable,
+                    op.durable && !planted::on(Planted::FuaBeforeParity),
                 ),
                 From::Fragment(number) => match op.fragments[usize::from(number)].memory {
                     Memory::Request(request, at) => IoKind::Write(
@@ -586,10 +655,31 @@ impl Array {
         } else {
             Ok(())
         };
-        self.op_end(id, result, out);
+        self.op_written(id, result, out);
     }
 
-    fn op_end(&mut self, id: OpId, result: Result<(), BlockError>, out: &mut Vec<Action>) {
+    /// All writes have ended: the log and the torn list hear of it.
+    fn op_written(&mut self, id: OpId, result: Result<(), BlockError>, out: &mut Vec<Action>) {
+        let op = &self.ops[id.0];
+        let writes = op.purpose == Purpose::Write;
+        let zeroes = op.fragments.iter().any(|f| f.memory == Memory::Zeroes);
+        let durable = !self.any_volatile() || op.durable && !zeroes;
+        if writes {
+            self.log_op_ended(id, durable, result.is_err());
+        }
+        if writes && result.is_ok() && self.op_heals(id, out) {
+            return;
+        }
+        self.op_end(id, result, out);
+        self.log_step(out);
+    }
+
+    pub(super) fn op_end(
+        &mut self,
+        id: OpId,
+        result: Result<(), BlockError>,
+        out: &mut Vec<Action>,
+    ) {
         self.op_give_memory(id, out);
         let op = &mut self.ops[id.0];
         let end = OpEnd {
@@ -602,6 +692,7 @@ impl Array {
         let requests = std::mem::take(&mut op.requests);
         let writing = op.phase == Phase::Writing;
         op.phase = Phase::Free;
+        let counted = std::mem::take(&mut op.counted);
         let failed_write = result.is_err() && op.purpose == Purpose::Write && writing;
         if std::mem::take(&mut op.in_region) {
             let region = self.geometry.region(self.stripe_of(end.band));
@@ -621,7 +712,15 @@ impl Array {
         self.give_requests_back(id, requests);
         self.unlock(end.band, hold, out);
         self.serve_memory_waiters(out);
+        if counted {
+            self.policy_step(out);
+        }
         self.stop_step(out);
+    }
+
+    /// Operations that write and that a change of policy waits for.
+    pub(super) fn writers(&self) -> usize {
+        self.ops.iter().filter(|op| op.counted).count()
     }
 
     fn op_unvisit(&mut self, id: OpId, out: &mut Vec<Action>) {

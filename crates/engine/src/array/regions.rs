@@ -14,6 +14,7 @@ use super::*;
 use crate::format::region_map::{
     MAP_PAGE_BYTES, MapPlace, RegionEntry, RegionState, encode_page, page_of,
 };
+use log::DrainFor;
 
 /// A dirty region without writes for this long is made clean.
 const IDLE_BEFORE_CLEAN_NS: u64 = 3_000_000_000;
@@ -38,8 +39,10 @@ struct Active {
     phase: Phase,
     in_flight: u32,
     waiting: VecDeque<OpId>,
-    /// A discard that waits for the writes in flight.
+    /// A discard that waits for the writes in flight, and for the log to retire them.
     discards: Vec<RequestId>,
+    draining: bool,
+    drained: bool,
     last_use_ns: u64,
 }
 
@@ -170,6 +173,25 @@ impl Regions {
         (!self.active.is_empty()).then_some(self.next_clean_ns)
     }
 
+    /// The map is being written, or is about to be.
+    pub(super) fn is_changing(&self) -> bool {
+        self.job.is_some() || !self.unsure.is_empty()
+    }
+
+    /// Every dirty region needs a resync, and is to be recorded so. Before anything is served.
+    pub(super) fn doubt_dirty(&mut self) -> Vec<u32> {
+        let dirty: Vec<u32> = (0..self.len())
+            .filter(|&region| self.state(region) == RegionState::Dirty)
+            .collect();
+        for &region in &dirty {
+            let generation = self.map.entries[region as usize].generation();
+            self.set(region, RegionState::NeedsSync, generation);
+            self.active.remove(&region);
+            self.unsure.insert(region);
+        }
+        dirty
+    }
+
     /// No job runs or waits, and no region is open.
     pub(super) fn is_quiet(&self) -> bool {
         self.job.is_none()
@@ -196,6 +218,8 @@ impl Regions {
             in_flight: 0,
             waiting: VecDeque::new(),
             discards: Vec::new(),
+            draining: false,
+            drained: false,
             last_use_ns: now_ns,
         })
     }
@@ -291,15 +315,26 @@ impl Array {
         active.in_flight -= 1;
         active.last_use_ns = now;
         let discard = active.in_flight == 0 && !active.discards.is_empty();
-        if failed && self.geometry.parity() > 0 && self.regions.state(region) == RegionState::Dirty
-        {
-            self.accepted.regions.remove(&region);
-            // Part of a stripe may be written and part not: parity there is not to be believed.
-            let generation = self.regions.map.entries[region as usize].generation();
-            self.regions.set(region, RegionState::NeedsSync, generation);
+        if failed && self.geometry.parity() > 0 {
+            self.region_doubt(region, out);
         }
         if discard {
             self.regions.wanted.insert(region);
+            self.region_job_start(out);
+        }
+    }
+
+    /// Part of a stripe may be written and part not: parity there is not to be believed.
+    fn region_doubt(&mut self, region: u32, out: &mut Vec<Action>) {
+        if self.regions.state(region) == RegionState::Dirty {
+            self.accepted.regions.remove(&region);
+            let generation = self.regions.map.entries[region as usize].generation();
+            self.regions.set(region, RegionState::NeedsSync, generation);
+            self.torn_list_missing(region, out);
+        }
+        if self.log.is_on() {
+            // After a crash only a recorded state says so: dirty regions are what the log says.
+            self.regions.unsure.insert(region);
             self.region_job_start(out);
         }
     }
@@ -328,8 +363,9 @@ impl Array {
     }
 
     /// Starts the next job if none runs and something waits.
-    fn region_job_start(&mut self, out: &mut Vec<Action>) {
-        if self.regions.job.is_some() {
+    pub(super) fn region_job_start(&mut self, out: &mut Vec<Action>) {
+        // The torn list must not be behind when a region that was given up is written again.
+        if self.regions.job.is_some() || !self.torn.is_quiet() {
             return;
         }
         let mut job = Job {
@@ -342,21 +378,26 @@ impl Array {
             discard: Vec::new(),
             whole_map_for: None,
         };
+        let mut drain = Vec::new();
         if let Some(member) = self.regions.new_members.pop_front() {
             // Alone, so that no other page is written while this member is not yet among the live.
             job.whole_map_for = Some(member);
             job.stage = Stage::Flush;
         } else {
-            self.job_collect(&mut job);
+            drain = self.job_collect(&mut job);
         }
-        if job.changes.is_empty() && job.whole_map_for.is_none() {
-            return;
+        if !job.changes.is_empty() || job.whole_map_for.is_some() {
+            self.regions.job = Some(job);
+            self.job_zero(out);
         }
-        self.regions.job = Some(job);
-        self.job_zero(out);
+        for region in drain {
+            self.log_drain(DrainFor::Region(region), out);
+        }
     }
 
-    fn job_collect(&mut self, job: &mut Job) {
+    /// Returns the regions to be given up that the log must retire first.
+    fn job_collect(&mut self, job: &mut Job) -> Vec<u32> {
+        let mut drain = Vec::new();
         for region in std::mem::take(&mut self.regions.unsure) {
             job.changes.insert(region, RegionState::NeedsSync);
         }
@@ -372,8 +413,15 @@ impl Array {
             if visited || active.phase == Phase::Open && active.in_flight > 0 {
                 continue; // a discard that must wait; the last one to leave asks again
             }
+            if !active.discards.is_empty() && self.log.is_on() && !active.drained {
+                if !std::mem::replace(&mut active.draining, true) {
+                    drain.push(region);
+                }
+                continue;
+            }
             active.phase = Phase::Changing;
             if !active.discards.is_empty() {
+                active.drained = false;
                 job.changes.insert(region, RegionState::Unwritten);
                 job.discard.push(region);
                 continue;
@@ -388,13 +436,26 @@ impl Array {
             let Some(active) = self.regions.active.get_mut(&region) else {
                 continue;
             };
-            if active.phase == Phase::Open && active.in_flight == 0 && active.discards.is_empty() {
+            let dirty = self.regions.map.entries[region as usize].state() == RegionState::Dirty;
+            let idle = active.phase == Phase::Open && active.in_flight == 0;
+            if dirty && idle && active.discards.is_empty() {
                 active.phase = Phase::Changing;
                 job.changes.insert(region, RegionState::Clean);
                 job.flush = true;
             }
         }
         job.flush |= !job.zero.is_empty();
+        drain
+    }
+
+    /// No entry of the log speaks of the region any more: it may be given up.
+    pub(super) fn region_drained(&mut self, region: u32, out: &mut Vec<Action>) {
+        if let Some(active) = self.regions.active.get_mut(&region) {
+            active.draining = false;
+            active.drained = !active.discards.is_empty();
+            self.regions.wanted.insert(region);
+        }
+        self.region_job_start(out);
     }
 
     /// A first fill that goes on where the region before is already written gets the next ones
@@ -556,13 +617,15 @@ impl Array {
             }
             // Both copies, so that what lies there from another life is never newer.
             let place = self.map_place(member);
-            let pages: Vec<_> = self.regions.map.initial_pages(&place).collect();
-            for (offset, bytes) in pages {
+            let pages = self.regions.map.initial_pages(&place);
+            let pages = pages.map(|(offset, page)| (offset, page.to_vec()));
+            let store = self.store_pages(member);
+            for (offset, bytes) in pages.chain(store).collect::<Vec<_>>() {
                 self.job_io(
                     member,
                     offset,
                     bytes.len() as u32,
-                    IoKind::WriteMeta(bytes.to_vec()),
+                    IoKind::WriteMeta(bytes),
                     out,
                 );
             }
@@ -622,7 +685,12 @@ impl Array {
         }
         for (&region, &state) in &changes {
             if discarded.contains(&region) {
+                self.torn_region_unwritten(region, out);
                 continue; // let on when the drives have been told
+            }
+            if state == RegionState::NeedsSync {
+                self.log_region_recorded(region);
+                continue; // who uses it goes on
             }
             self.region_changed(region, state, out);
         }
@@ -678,6 +746,8 @@ impl Array {
             }
         }
         self.region_job_start(out);
+        self.replay_job_done(out);
+        self.log_step(out);
         self.stop_step(out);
     }
 
@@ -687,7 +757,10 @@ impl Array {
     fn job_failed(&mut self, out: &mut Vec<Action>) {
         let job = self.regions.job.take().expect("a job runs");
         self.broken |= job.whole_map_for.is_none();
-        for &region in job.changes.keys() {
+        for (&region, &state) in &job.changes {
+            if state == RegionState::NeedsSync {
+                continue; // who uses it goes on, and ends in its own way
+            }
             let Some(active) = self.regions.active.remove(&region) else {
                 continue;
             };
@@ -702,6 +775,7 @@ impl Array {
             self.member_map_failed(member, out);
         }
         self.region_job_start(out);
+        self.replay_job_done(out);
         self.stop_step(out);
     }
 

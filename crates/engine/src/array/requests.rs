@@ -18,6 +18,8 @@ pub(super) struct Request {
     /// First byte that has not been cut yet.
     cursor: u64,
     parts: u32,
+    /// A flush: what had ended when it was sent.
+    flush_mark: u64,
     error: Option<BlockError>,
     /// Being cut further up the call stack: parts that end meanwhile do not cut again.
     cutting: bool,
@@ -123,6 +125,14 @@ impl Array {
     pub(super) fn begin_early(&mut self, out: &mut Vec<Action>) {
         while let Some(id) = self.early.pop_front() {
             self.request_begin(id, out);
+        }
+    }
+
+    /// The start has failed: nothing is served.
+    pub(super) fn refuse_early(&mut self, out: &mut Vec<Action>) {
+        while let Some(id) = self.early.pop_front() {
+            self.request_failed(id);
+            self.acknowledge(id, out);
         }
     }
 
@@ -234,6 +244,12 @@ impl Array {
             out.push(Action::Zero(id, at, (to - from) as u32));
             return;
         }
+        if let Some(torn) = self.torn_between(from, to) {
+            let member = MemberIndex(torn.member);
+            out.push(Action::Event(Event::Torn(member, torn.offset, torn.length)));
+            self.requests[id.0].error = Some(BlockError::Torn);
+            return;
+        }
         let simple =
             self.all_active && !self.regions.needs_sync(region) && self.geometry.data() > 1;
         let lost = |piece: &crate::layout::StripPiece| self.readable_copy(piece).is_none();
@@ -252,6 +268,17 @@ impl Array {
             self.direct_read(id, &piece, copy.expect("every piece is readable"), at, out);
             cursor += u64::from(piece.length);
         }
+    }
+
+    /// A listed block among volume bytes `from..to`.
+    fn torn_between(&self, from: u64, to: u64) -> Option<crate::format::torn::TornExtent> {
+        if self.torn().is_empty() {
+            return None;
+        }
+        self.pieces(from, to).find_map(|piece| {
+            let (start, end) = (piece.start, piece.start + piece.length);
+            self.torn_in(piece.stripe, piece.strip.into(), start, end)
+        })
     }
 
     /// Pieces of volume bytes `from..to`.
@@ -457,6 +484,7 @@ impl Array {
             return self.request_ended(id, out);
         }
         let live: Vec<MemberIndex> = self.live_members().collect();
+        self.requests[id.0].flush_mark = self.log_flush_mark();
         self.requests[id.0].parts = live.len() as u32;
         for member in live {
             let io = Io {
@@ -483,6 +511,11 @@ impl Array {
         let member = MemberIndex(token.part() as u16);
         self.member_io_ended(member);
         let ok = result.is_ok() || self.write_failed(member, out);
+        let request = &self.requests[token.index()];
+        if ok && request.parts == 1 && request.error.is_none() {
+            let mark = request.flush_mark;
+            self.log_flushed(mark, out);
+        }
         self.part_done(
             RequestId(token.index()),
             if ok {

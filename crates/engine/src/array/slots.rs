@@ -33,6 +33,11 @@ impl<T: Default> Slots<T> {
         self.free.push(index);
     }
 
+    /// Every entry, those not in use included.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter()
+    }
+
     /// Entries in use.
     pub fn used(&self) -> usize {
         self.used

@@ -32,6 +32,7 @@ enum Sort {
     Discard,
     Data,
     Read,
+    Log,
 }
 
 fn superblock(level: Level, members: usize, strip: u64) -> Superblock {
@@ -49,6 +50,7 @@ fn superblock(level: Level, members: usize, strip: u64) -> Superblock {
         strip_size_bytes: strip,
         block_size_bytes: 4096,
         log_bytes: None,
+        log_bytes_min: 0,
         checksums: false,
     };
     let plan = Areas::plan(DRIVE_BYTES, &request).expect("the drives are large enough");
@@ -113,6 +115,10 @@ impl Bench {
             present: vec![true; superblock.members.len()],
             regions,
             superblock,
+            volatile: Vec::new(),
+            replay: None,
+            store: crate::format::store::Store::new(),
+            store_changed: false,
             read_only: false,
             accept_doubtful: false,
             memory_bytes: 4 << 20,
@@ -143,7 +149,7 @@ impl Bench {
             for action in actions {
                 match action {
                     Action::Io(io) => self.pending.push(io),
-                    Action::Compute(op) => self.array.computed(op, 0, &mut more),
+                    Action::Compute(op) => self.array.computed(op, 0, &[], &mut more),
                     Action::Complete(request, result) => self.completed.push((request, result)),
                     Action::CommandDone(id, result) => self.commands.push((id, result)),
                     Action::Detach(member) => self.detached.push(member),
@@ -164,7 +170,8 @@ impl Bench {
             IoKind::Discard => Sort::Discard,
             IoKind::Flush => Sort::Flush,
             IoKind::Write(..) => Sort::Data,
-            IoKind::Read(_) => Sort::Read,
+            IoKind::Read(_) | IoKind::ReadMeta => Sort::Read,
+            IoKind::WriteLog(_) => Sort::Log,
         }
     }
 
@@ -250,6 +257,15 @@ fn a_start_raises_the_epoch_on_all_members_before_it_serves() {
         (vec![Sort::CopyA], 0)
     );
     bench.end(0, Ok(()));
+    // Then, once more, with a generation above all that a start cut off before here can have.
+    for (sort, epoch_durable) in [(Sort::CopyB, false), (Sort::CopyA, true)] {
+        assert_eq!((bench.sorts(), bench.pending.len()), (vec![sort], 3));
+        assert_eq!(bench.superblocks()[0].generation > 1 << 20, epoch_durable);
+        assert!(bench.completed.is_empty());
+        for _ in 0..3 {
+            bench.end(0, Ok(()));
+        }
+    }
     assert!(bench.sorts().contains(&Sort::Zero), "the write has begun");
     assert_eq!(
         bench.completed.len(),
@@ -418,11 +434,12 @@ fn a_new_member_has_the_whole_map_before_it_is_one() {
         uuid,
         serial,
         size_bytes: DRIVE_BYTES,
+        volatile: false,
     });
     assert_eq!(
         (bench.sorts(), bench.pending.len()),
-        (vec![Sort::Page], 2),
-        "both copies"
+        (vec![Sort::Page], 5),
+        "both copies of the map, and the array store"
     );
     assert!(bench.pending.iter().all(|io| io.member == MemberIndex(1)));
     bench.end_round();
@@ -451,6 +468,7 @@ fn a_rebuild_is_recorded_only_after_a_flush_of_what_it_wrote() {
         uuid,
         serial,
         size_bytes: DRIVE_BYTES,
+        volatile: false,
     });
     let (mut unflushed, mut active) = (0, false);
     while !bench.pending.is_empty() {
@@ -482,6 +500,7 @@ fn a_drive_that_takes_a_failed_ones_place_is_refilled_from_the_beginning() {
         uuid: Uuid::from_u128(uuid),
         serial: "new".into(),
         size_bytes: DRIVE_BYTES,
+        volatile: false,
     };
     bench.command(Command::Fail {
         member: MemberIndex(1),
@@ -609,6 +628,10 @@ fn a_read_only_array_writes_nothing_and_sleeps() {
         present: vec![true, false, true],
         regions: RegionMap::new(superblock.regions()),
         superblock,
+        volatile: Vec::new(),
+        replay: None,
+        store: crate::format::store::Store::new(),
+        store_changed: false,
         read_only: true,
         accept_doubtful: false,
         memory_bytes: 4 << 20,

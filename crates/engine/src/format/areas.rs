@@ -35,6 +35,10 @@ pub const SUPERBLOCK_A_OFFSET: u64 = LEFT_ALONE_BYTES;
 pub const STORE_BYTES: u64 = MIB;
 /// Parity log when none is asked for, on drives of 4 GiB and more.
 pub const LOG_BYTES_DEFAULT: u64 = 64 * MIB;
+/// Smallest parity log that can be asked for: room for the largest record and some more.
+pub const LOG_BYTES_MIN: u64 = MIB;
+/// Largest one: reading it after a crash should not take longer than a few seconds.
+pub const LOG_BYTES_MAX: u64 = 4 * GIB;
 /// Data starts on a multiple of this.
 pub const DATA_ALIGN_BYTES: u64 = MIB;
 /// Smallest drive of an array.
@@ -93,6 +97,8 @@ pub struct AreaRequest {
     pub block_size_bytes: u32,
     /// Parity log in bytes, rounded up to 1 MiB; `None`: by the drive's size.
     pub log_bytes: Option<u64>,
+    /// Bytes that the array's longest records need ([`super::log::area_bytes_min`]).
+    pub log_bytes_min: u64,
     /// Leave space for 4 bytes of checksum for each 4 KiB of data.
     pub checksums: bool,
 }
@@ -118,6 +124,18 @@ pub enum AreaError {
         size_bytes: u64,
         /// Smallest that would do.
         needed_bytes: u64,
+    },
+    /// A parity log of this size cannot be had.
+    #[error("a parity log of {log_bytes} bytes is not possible on a drive of {size_bytes} bytes: give --log-size from {least_bytes} ({} MiB: two of the longest records of this geometry) to {most_bytes} ({} MiB: a quarter of the smallest drive, and at most {} GiB)", .least_bytes / MIB, .most_bytes / MIB, LOG_BYTES_MAX / GIB)]
+    LogSize {
+        /// Asked for.
+        log_bytes: u64,
+        /// Least that this geometry needs.
+        least_bytes: u64,
+        /// Most that this drive takes.
+        most_bytes: u64,
+        /// Drive.
+        size_bytes: u64,
     },
     /// A replacement that cannot hold what the array's members hold.
     #[error("drive has {size_bytes} bytes, the array's members need {needed_bytes} ({} MiB); use a drive at least as large as the smallest member", .needed_bytes.div_ceil(MIB))]
@@ -162,21 +180,40 @@ fn kept_back_bytes(drive_size_bytes: u64) -> u64 {
     round_up(drive_size_bytes / 64, MIB).clamp(MIB, 64 * MIB)
 }
 
-fn log_bytes(drive_size_bytes: u64, asked: Option<u64>) -> u64 {
+fn log_bytes(drive_size_bytes: u64, request: &AreaRequest) -> u64 {
     let by_size = (drive_size_bytes / 64).min(LOG_BYTES_DEFAULT);
-    round_up(asked.unwrap_or(by_size).max(1), MIB)
+    let asked = request.log_bytes.unwrap_or(by_size);
+    round_up(asked.max(request.log_bytes_min).max(1), MIB)
+}
+
+fn check_log_bytes(drive_size_bytes: u64, request: &AreaRequest) -> Result<(), AreaError> {
+    let most_bytes = round_down(drive_size_bytes / 4, MIB).min(LOG_BYTES_MAX);
+    let least_bytes = round_up(request.log_bytes_min.max(LOG_BYTES_MIN), MIB);
+    match request.log_bytes {
+        _ if drive_size_bytes < DRIVE_BYTES_MIN => Ok(()), // too small for anything
+        Some(log_bytes) if !(least_bytes..=most_bytes).contains(&log_bytes) => {
+            Err(AreaError::LogSize {
+                log_bytes,
+                least_bytes,
+                most_bytes,
+                size_bytes: drive_size_bytes,
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Areas {
     /// Areas for an array whose smallest drive has `drive_size_bytes`.
     ///
     /// # Errors
-    /// [`AreaError::TooSmall`] with the smallest size that would do.
+    /// [`AreaError::TooSmall`] with the smallest size that would do; [`AreaError::LogSize`].
     pub fn plan(drive_size_bytes: u64, request: &AreaRequest) -> Result<AreaPlan, AreaError> {
         assert!(
             request.strip_size_bytes.is_power_of_two() && request.strip_size_bytes <= MIB,
             "strip size is checked by the geometry"
         );
+        check_log_bytes(drive_size_bytes, request)?;
         if drive_size_bytes >= DRIVE_BYTES_MIN
             && let Some(plan) = Areas::try_plan(drive_size_bytes, request)
         {
@@ -211,7 +248,7 @@ impl Areas {
         let superblock_a = take(SUPERBLOCK_BYTES as u64);
         let region_map = [take(map), take(map)];
         let store = take(STORE_BYTES);
-        let log = take(log_bytes(size, request.log_bytes));
+        let log = take(log_bytes(size, request));
         let checksums = take(checksums);
         let data_offset = round_up(next, DATA_ALIGN_BYTES);
         let unit = if size >= 8 * GIB { 64 * MIB } else { MIB };

@@ -77,6 +77,11 @@ pub struct Header {
     pub generation: u64,
 }
 
+/// The length that a structure says it has; `raw` holds at least the header. Not yet checked.
+pub(super) fn stated_bytes(raw: &[u8]) -> usize {
+    bytes::get_u32(raw, BYTES) as usize
+}
+
 impl Kind {
     /// Writes the header and, last, the checksum. `out` has the structure's length and its other
     /// fields are already in place.

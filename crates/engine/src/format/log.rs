@@ -1,5 +1,7 @@
-//! The parity log's area: its header page. Version 1 knows an empty log under the policies `none`
-//! and `resync`, so that an array made today can be switched to `log` later.
+//! The parity log's area: a header page and a ring of records ([`record`]).
+//!
+//! The header page is written when a drive becomes a member and says where the ring lies; what is
+//! in force, the records say themselves.
 //!
 //! | offset | size | field | meaning |
 //! |---:|---:|---|---|
@@ -8,19 +10,22 @@
 //! | 80 | 16 | lineage | array lineage, likewise |
 //! | 96 | 8 | ring offset | device offset of the ring: behind this page |
 //! | 104 | 8 | ring length | bytes: the rest of the area |
-//! | 112 | 8 | oldest sequence | of the entries not yet retired; 0 when empty |
-//! | 120 | 1 | policy | as in the superblock |
-//! | 121 | 1 | state | 1 empty; others: entries may be in force, which only a later version can replay |
+//! | 112 | 8 | reserved | zero |
+//! | 120 | 1 | policy | as in the superblock when this page was written |
+//! | 121 | 1 | state | 1: entries are in the records of the ring and nowhere else |
 //! | 122 | 3974 | reserved | zero |
 //!
-//! Intended: the ring holds commit rounds in the order of one sequence of the whole array, each
-//! starting on 4 KiB; slots are reused, and entries retired, strictly oldest first.
+//! Records lie in the ring in the order of one sequence of the whole array, each starting on
+//! 4 KiB; they are written over, and entries retired, strictly oldest first.
+
+pub mod record;
 
 use super::areas::Extent;
 use super::bytes::{self, Field, field, tiles};
 use super::error::FormatError;
 use super::header::{HEADER_BYTES, Header, Kind};
 use super::superblock::Consistency;
+use crate::layout::{BAND_BYTES_MAX, Shape};
 use uuid::Uuid;
 
 #[cfg(test)]
@@ -33,7 +38,7 @@ const EPOCH: Field = field(72, 8);
 const LINEAGE: Field = field(80, 16);
 const RING_OFFSET: Field = field(96, 8);
 const RING_LENGTH: Field = field(104, 8);
-const OLDEST_SEQUENCE: Field = field(112, 8);
+const RESERVED_1: Field = field(112, 8);
 const POLICY: Field = field(120, 1);
 const STATE: Field = field(121, 1);
 const RESERVED: Field = field(122, 3974);
@@ -44,7 +49,7 @@ const _: () = assert!(tiles(
         LINEAGE,
         RING_OFFSET,
         RING_LENGTH,
-        OLDEST_SEQUENCE,
+        RESERVED_1,
         POLICY,
         STATE,
         RESERVED
@@ -53,7 +58,7 @@ const _: () = assert!(tiles(
     LOG_HEADER_BYTES
 ));
 
-const STATE_EMPTY: u8 = 1;
+const STATE_RECORDS: u8 = 1;
 
 const KIND: Kind = Kind {
     magic: *b"STRAKELG",
@@ -62,7 +67,7 @@ const KIND: Kind = Kind {
     bytes: LOG_HEADER_BYTES,
 };
 
-/// Header of an empty log.
+/// Header of a member's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogHeader {
     /// Array.
@@ -75,7 +80,7 @@ pub struct LogHeader {
     pub epoch: u64,
     /// Array lineage at which it was written.
     pub lineage: Uuid,
-    /// `None` or `Resync`.
+    /// Policy when it was written.
     pub policy: Consistency,
 }
 
@@ -89,20 +94,35 @@ pub fn ring(area: Extent) -> Extent {
     Extent::new(area.offset + header, area.length - header)
 }
 
+/// Smallest log area of an array of this shape: two of the longest records that one operation can
+/// make, and a few that only say what is retired.
+pub fn area_bytes_min(shape: &Shape) -> u64 {
+    let band = shape.strip_size_bytes.min(BAND_BYTES_MAX);
+    let blocks = band / u64::from(shape.block_size_bytes);
+    let (data, parity) = (u64::from(shape.data), u64::from(shape.parity));
+    let heads = blocks.min(SPANS_MAX) * (record::ENTRY_HEAD_BYTES as u64 + 8);
+    let checksums = 2 * 4 * data * blocks;
+    // Partial parity, and the content of as many strips as may be missing.
+    let payload = (1 + parity) * band;
+    let page = record::RECORD_ALIGN as u64;
+    let record =
+        (record::RECORD_HEAD_BYTES as u64 + heads + checksums + payload).next_multiple_of(page);
+    LOG_HEADER_BYTES as u64 + 2 * record + 4 * page
+}
+
+/// Spans of one operation at most: its fragments (see `array::ops`) begin and end.
+const SPANS_MAX: u64 = 2 * 192 + 1;
+
 impl LogHeader {
-    /// Header page for the log area `area`. Policies with a log are not written by this version.
+    /// Header page for the log area `area`.
     pub fn encode(&self, area: Extent) -> Vec<u8> {
-        assert!(
-            matches!(self.policy, Consistency::None | Consistency::Resync),
-            "a log with entries is not written by this version"
-        );
         let mut out = vec![0; LOG_HEADER_BYTES];
         bytes::put_u64(&mut out, EPOCH, self.epoch);
         bytes::put_uuid(&mut out, LINEAGE, self.lineage);
         bytes::put_u64(&mut out, RING_OFFSET, ring(area).offset);
         bytes::put_u64(&mut out, RING_LENGTH, ring(area).length);
         bytes::put_u8(&mut out, POLICY, self.policy as u8);
-        bytes::put_u8(&mut out, STATE, STATE_EMPTY);
+        bytes::put_u8(&mut out, STATE, STATE_RECORDS);
         let header = Header {
             own_offset: area.offset,
             array_uuid: self.array_uuid,
@@ -122,15 +142,15 @@ impl LogHeader {
         let at = area.offset;
         let header = KIND.open(raw, at)?;
         let state = bytes::get_u8(raw, STATE);
-        if state != STATE_EMPTY {
+        if state != STATE_RECORDS {
             let why =
-                "may hold entries to replay; start the array once with the Strake that wrote it";
+                "must be 1 in this version; start the array once with the Strake that wrote it";
             return Err(KIND.field(at, "state", state, why));
         }
         let code = bytes::get_u8(raw, POLICY);
         let policy = match Consistency::from_code(code) {
-            Some(policy @ (Consistency::None | Consistency::Resync)) => policy,
-            _ => return Err(KIND.field(at, "policy", code, "must be none (0) or resync (1)")),
+            Some(policy) => policy,
+            None => return Err(KIND.field(at, "policy", code, "must be 0 to 3")),
         };
         let says = Extent::new(
             bytes::get_u64(raw, RING_OFFSET),
@@ -140,11 +160,9 @@ impl LogHeader {
             let why = format!("must be {:?}", ring(area));
             return Err(KIND.field(at, "ring", format!("{says:?}"), why));
         }
-        let sequence = bytes::get_u64(raw, OLDEST_SEQUENCE);
-        if sequence != 0 {
-            return Err(KIND.field(at, "oldest sequence", sequence, "must be 0 in an empty log"));
-        }
-        if !bytes::is_zero(bytes::slice(raw, RESERVED)) {
+        if !bytes::is_zero(bytes::slice(raw, RESERVED_1))
+            || !bytes::is_zero(bytes::slice(raw, RESERVED))
+        {
             return Err(KIND.reserved(at));
         }
         Ok(LogHeader {

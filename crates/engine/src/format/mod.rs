@@ -15,9 +15,11 @@ pub mod bytes;
 pub mod error;
 pub mod header;
 pub mod log;
+pub mod opening;
 pub mod region_map;
 pub mod store;
 pub mod superblock;
+pub mod torn;
 
 pub use areas::{AreaError, AreaPlan, AreaRequest, Areas, Extent};
 pub use assemble::{AssembleError, AssembleOptions, Assembly, Found};

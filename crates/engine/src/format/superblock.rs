@@ -39,9 +39,10 @@
 //! | 264 | 8 | member data | bytes that each member contributes |
 //! | 272 | 8 | region size | bytes of a region on each member |
 //! | 280 | 8 | volume size | bytes served |
-//! | 288 | 32 | reserved | zero |
+//! | 288 | 8 | owner heartbeat | of the host that has it in use; 0: none is kept (always, today) |
+//! | 296 | 24 | reserved | zero |
 //! | 320 | 128 | areas | offset and length of each, see `areas` |
-//! | 448 | 192 | restripe | zero: none. Later: direction, old and new geometry, position, place of the saved critical section |
+//! | 448 | 192 | restripe | zero: none (always, today); see `superblock/reserved` |
 //! | 640 | 3456 | reserved | zero |
 //! | 4096 | 61440 | member table | unused records zero |
 //!
@@ -51,10 +52,15 @@
 mod check;
 mod listing;
 mod member;
+mod reserved;
 
 pub use check::check_name;
 pub use listing::human_bytes;
 pub use member::{MEMBER_BYTES, MemberRecord, MemberState, clip_serial};
+pub use reserved::{
+    COMPATIBLE_HEARTBEAT, INCOMPATIBLE_CHECKSUMS, INCOMPATIBLE_DECLUSTERED, INCOMPATIBLE_RESTRIPE,
+    INCOMPATIBLE_VOLUMES,
+};
 
 use super::areas::{AREAS_BYTES, AreaError, Areas, SUPERBLOCK_BYTES};
 use super::bytes::{self, Field, field, tiles};
@@ -97,7 +103,8 @@ const LAYOUT_SEED: Field = field(256, 8);
 const MEMBER_DATA: Field = field(264, 8);
 const REGION_SIZE: Field = field(272, 8);
 const VOLUME_SIZE: Field = field(280, 8);
-const RESERVED_3: Field = field(288, 32);
+const HEARTBEAT: Field = field(288, 8);
+const RESERVED_3: Field = field(296, 24);
 const AREAS: Field = field(320, AREAS_BYTES);
 const RESTRIPE: Field = field(448, 192);
 const RESERVED_4: Field = field(640, 3456);
@@ -138,6 +145,7 @@ const _: () = assert!(tiles(
         MEMBER_DATA,
         REGION_SIZE,
         VOLUME_SIZE,
+        HEARTBEAT,
         RESERVED_3,
         AREAS,
         RESTRIPE,
@@ -346,9 +354,23 @@ impl Superblock {
     /// Begins a start: the epoch is raised, and the generation by two. A crash may have left the
     /// change before this start on some members that are absent now; skipping its generation
     /// keeps it from contradicting this one when they come back.
-    pub fn raise_for_start(&mut self) {
+    ///
+    /// `without`: the new lineage of a start without members that were expected. They may hold a
+    /// start from the same state that was cut off before it served anything; a step taken from the
+    /// lineage keeps the two from having one generation.
+    pub fn raise_for_start(&mut self, without: Option<Uuid>) {
         self.epoch += 1;
         self.generation += 2;
+        if let Some(lineage) = without {
+            let step = lineage.as_u128() as u16 ^ (lineage.as_u128() >> 64) as u16;
+            self.generation += 4 * u64::from(step);
+        }
+    }
+
+    /// The start is durable on all members: from here on it serves. Goes above all that a start
+    /// from the same state can have written which was cut off before this point.
+    pub fn raise_for_serving(&mut self) {
+        self.generation += 1 << 20;
     }
 
     /// Records that the member at `place` left (`Failed`, `Missing` or `Removed`), with what tells
@@ -500,11 +522,11 @@ pub fn lineage_tag(lineage: Uuid) -> u64 {
 }
 
 fn check_reserved(raw: &[u8], at: u64) -> Result<(), FormatError> {
-    if !bytes::is_zero(bytes::slice(raw, RESTRIPE)) {
+    if let Some(name) = reserved::restripe_in_use(bytes::slice(raw, RESTRIPE)) {
         let why = "a restripe was begun by a newer Strake; use that one";
-        return Err(KIND.field(at, "restripe", "not zero", why));
+        return Err(KIND.field(at, name, "not zero", why));
     }
-    let reserved = [RESERVED_1, RESERVED_2, RESERVED_3, RESERVED_4];
+    let reserved = [RESERVED_1, RESERVED_2, HEARTBEAT, RESERVED_3, RESERVED_4];
     if reserved
         .iter()
         .all(|&field| bytes::is_zero(bytes::slice(raw, field)))

@@ -4,6 +4,7 @@ use arrayvec::ArrayVec;
 use strake_codec::Code;
 
 use super::{Fragment, Memory, Plan, SLOTS_MAX, Span, Way, mask, strips_of};
+use crate::format::bytes::crc32c;
 use crate::layout::{BAND_BYTES_MAX, STRIPS_MAX};
 
 /// Source of zeroes for fragments that are written as zeroes.
@@ -12,14 +13,17 @@ static ZEROES: [u8; BAND_BYTES_MAX as usize] = [0; BAND_BYTES_MAX as usize];
 /// Computes every span of `plan`.
 ///
 /// `slots[n]` is the memory of slot n, `plan.slot_bytes()` long where the plan asks for it.
-/// `request` gives the bytes of a fragment's memory: from where, how many. Returns, for spans
-/// that check, the strips whose content differs from what the others say (bit: strip).
+/// `request` gives the bytes of a fragment's memory: from where, how many. `checksums` gets those
+/// that the log wants, span by span: each unit of the new content of each written strip, then of
+/// the old content where it was read. Returns, for spans that check, the strips whose content
+/// differs from what the others say (bit: strip).
 pub fn run<'a, S>(
     plan: &Plan,
     fragments: &[Fragment],
     code: &Code,
     slots: &mut [Option<S>],
     request: &dyn Fn(Memory, usize) -> &'a [u8],
+    checksums: &mut Vec<u32>,
 ) -> u64
 where
     S: AsRef<[u8]> + AsMut<[u8]>,
@@ -40,6 +44,12 @@ where
             Way::ReadModifyWrite => step.modify(),
             Way::Decode => step.decode(0),
             Way::Check => differing |= step.check(),
+        }
+        if span.has_partial_parity() {
+            step.partial_parity();
+        }
+        if span.unit_bytes > 0 {
+            step.checksums(checksums);
         }
     }
     differing
@@ -64,6 +74,39 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
     fn parities(&self) -> u64 {
         let all = mask(self.code.data() + self.code.parity()) & !mask(self.code.data());
         all & self.plan.slots as u64
+    }
+
+    /// Partial parity, in slots of its own: parity without the strips that are written.
+    fn partial_parity(&mut self) {
+        let (rows, parities) = (self.rows(), self.parities());
+        let strips = self.code.data() + self.code.parity();
+        let mut outputs = self.take(strips_of(parities).map(|parity| strips + parity));
+        for (slot, out) in &mut outputs {
+            out.as_mut()[rows.clone()].copy_from_slice(self.stored(*slot - strips));
+        }
+        for strip in strips_of(self.span.written) {
+            let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
+                .iter_mut()
+                .map(|(_, m)| &mut m.as_mut()[rows.clone()])
+                .collect();
+            let inputs = [&ZEROES[..rows.len()], self.content(strip)];
+            self.code.updater(strip).accumulate_rows(
+                parities >> self.code.data(),
+                &inputs,
+                &mut out,
+            );
+        }
+        self.give(outputs);
+    }
+
+    fn checksums(&self, out: &mut Vec<u32>) {
+        let unit = self.span.unit_bytes as usize;
+        for strip in strips_of(self.span.written) {
+            out.extend(self.content(strip).chunks_exact(unit).map(crc32c));
+        }
+        for strip in strips_of(self.span.old()) {
+            out.extend(self.stored(strip).chunks_exact(unit).map(crc32c));
+        }
     }
 
     fn take(&mut self, slots: impl Iterator<Item = usize>) -> ArrayVec<(usize, S), SLOTS_MAX> {

@@ -116,7 +116,14 @@ impl Stripe {
             };
             &request[at as usize..at as usize + length]
         };
-        let differing = compute::run(plan, fragments, &self.code, &mut slots, &bytes);
+        let differing = compute::run(
+            plan,
+            fragments,
+            &self.code,
+            &mut slots,
+            &bytes,
+            &mut Vec::new(),
+        );
         for &(number, index) in &plan.copies {
             let fragment = &fragments[usize::from(number)];
             let Memory::Request(_, at) = fragment.memory else {
@@ -267,7 +274,7 @@ fn after_any_write_every_live_strip_is_true_in_every_row_it_touched() {
             let mut stripe = Stripe::new(rng, shape, gone, unread);
             let fragments = any_fragments(rng, &stripe);
             let mut plan = Plan::default();
-            plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan)
+            plan_write(&stripe.strips, &stripe.code, &fragments, None, &mut plan)
                 .expect("losses within parity");
             stripe.carry_out(&plan, &fragments);
             stripe.change(&fragments);
@@ -298,7 +305,7 @@ fn a_write_of_all_data_strips_reads_nothing() {
             })
             .collect();
         let mut plan = Plan::default();
-        plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan)
+        plan_write(&stripe.strips, &stripe.code, &fragments, None, &mut plan)
             .expect("losses within parity");
         assert!(plan.reads.is_empty());
         stripe.carry_out(&plan, &fragments);
@@ -320,7 +327,7 @@ fn whole_stripes_of_zeroes_are_zeroed_without_memory() {
         })
         .collect();
     let mut plan = Plan::default();
-    plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan).expect("nothing is lost");
+    plan_write(&stripe.strips, &stripe.code, &fragments, None, &mut plan).expect("nothing is lost");
     assert_eq!((plan.slots, plan.spans.len(), plan.writes.len()), (0, 0, 6));
     assert!(plan.writes.iter().all(|write| write.from == From::Zeroes));
 }
@@ -344,7 +351,8 @@ fn a_small_write_takes_the_way_with_fewer_reads() {
         let stripe = Stripe::new(&mut rng, shape, 0, 0);
         let fragments: Vec<Fragment> = (0..strips).map(one).collect();
         let mut plan = Plan::default();
-        plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan).expect("nothing is lost");
+        plan_write(&stripe.strips, &stripe.code, &fragments, None, &mut plan)
+            .expect("nothing is lost");
         assert_eq!(plan.spans[0].way, way, "{shape:?}, {strips} strips written");
         assert_eq!(
             plan.reads.len(),
@@ -446,7 +454,7 @@ fn more_losses_than_parities_are_never_made_up() {
             let stripe = Stripe::new(&mut rng, (data, parity), lost, 0);
             let mut plan = Plan::default();
             let fragments = any_fragments(&mut rng, &stripe);
-            assert!(plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan).is_err());
+            assert!(plan_write(&stripe.strips, &stripe.code, &fragments, None, &mut plan).is_err());
             let targets = lost & lost.wrapping_neg();
             assert!(
                 plan_rebuild(&stripe.strips, &stripe.code, targets, (0, ROWS), &mut plan).is_err()
@@ -474,7 +482,7 @@ fn with_parity_in_doubt_data_is_read_and_written_without_it() {
             stripe.strips.readable = stripe.strips.data_mask();
             let fragments = any_fragments(&mut rng, &stripe);
             let mut plan = Plan::default();
-            plan_write(&stripe.strips, &stripe.code, &fragments, &mut plan)
+            plan_write(&stripe.strips, &stripe.code, &fragments, None, &mut plan)
                 .expect("all data is there");
             stripe.carry_out(&plan, &fragments);
             stripe.change(&fragments);

@@ -604,7 +604,7 @@ fn errno(operation: Operation, error: BlockError) -> Errno {
         (BlockError::OutOfRange, Operation::Write | Operation::WriteZeroes) => Errno::NoSpace,
         (BlockError::OutOfRange | BlockError::Unaligned, _) => Errno::Inval,
         (BlockError::ReadOnly, _) => Errno::Perm,
-        (BlockError::Unavailable, _) => Errno::Io,
+        (BlockError::Unavailable | BlockError::Torn, _) => Errno::Io,
         (BlockError::Stopped, _) => Errno::Shutdown,
     }
 }

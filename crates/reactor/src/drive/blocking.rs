@@ -3,6 +3,7 @@
 use std::io;
 
 use super::claim::{self, Medium, OpenDrive};
+use super::recorded::Change;
 use super::{DriveInfo, DriveSpec, OpenError};
 use crate::buffer::Buffer;
 use crate::faulty::{self, Intent, Verdict};
@@ -39,6 +40,7 @@ impl BlockingDrive {
         }
         match &self.drive.medium {
             Medium::Memory(memory) => memory.read(offset, into),
+            Medium::Paced(paced) => paced.memory.read(offset, into),
             Medium::Null => {}
             Medium::File(claim) => {
                 let mut bounce = Buffer::heap(into.len().min(PIECE_BYTES));
@@ -59,6 +61,12 @@ impl BlockingDrive {
     pub fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         self.check("write", offset, from.len())?;
         self.check_writable(offset)?;
+        self.recording(Change::Write(offset, from, false), || {
+            self.write_judged(offset, from)
+        })
+    }
+
+    fn write_judged(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         match self.judge(Intent::Write(offset, from.len() as u64)) {
             Verdict::Proceed => self.write_medium(offset, from),
             Verdict::Lose => Ok(()),
@@ -72,6 +80,10 @@ impl BlockingDrive {
 
     /// Makes what was written durable. Fails with the drive's error.
     pub fn flush(&self) -> io::Result<()> {
+        self.recording(Change::Flush, || self.flush_judged())
+    }
+
+    fn flush_judged(&self) -> io::Result<()> {
         match self.judge(Intent::Other) {
             Verdict::Proceed => {}
             _ => return Err(self.failed("flush", 0, eio())),
@@ -85,9 +97,21 @@ impl BlockingDrive {
         }
     }
 
+    /// Makes a change, on record where the drive is a recorded one.
+    fn recording(&self, change: Change, make: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let Some(recorder) = &self.drive.recorder else {
+            return make();
+        };
+        let number = recorder.submitted(change)?;
+        let result = make();
+        recorder.completed(number, result.is_ok())?;
+        result
+    }
+
     fn write_medium(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         match &self.drive.medium {
             Medium::Memory(memory) => memory.write(offset, from),
+            Medium::Paced(paced) => paced.memory.write(offset, from),
             Medium::Null => {}
             Medium::File(claim) => {
                 let mut bounce = Buffer::heap(from.len().min(PIECE_BYTES));

@@ -13,8 +13,11 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use super::cache::{self, Found, WhenDurable};
 use super::memory::{self, Memory};
+use super::paced::{self, Paced};
 use super::probe::{self, Node, OpenedNode};
+use super::recorded::{self, Recorder};
 use super::{DriveInfo, DriveKind, DriveSpec, OpenError, usage};
 use crate::faulty;
 use crate::sys::{self, Lock};
@@ -23,14 +26,18 @@ use crate::sys::{self, Lock};
 pub(crate) struct OpenDrive {
     pub(crate) info: DriveInfo,
     pub(crate) medium: Medium,
+    pub(crate) when_durable: WhenDurable,
     /// Only of a `faulty:` drive.
     pub(crate) faults: Option<faulty::Shared>,
+    /// Only of a `recorded:` drive opened for writing.
+    pub(crate) recorder: Option<Recorder>,
 }
 
 /// Where a drive's content is.
 pub(crate) enum Medium {
     File(Arc<Claim>),
     Memory(Arc<Memory>),
+    Paced(Arc<Paced>),
     Null,
 }
 
@@ -39,6 +46,7 @@ pub(crate) struct Claim {
     file: File,
     read_only: bool,
     info: DriveInfo,
+    cache: Found,
 }
 
 /// Live claims of this process.
@@ -51,39 +59,69 @@ const TRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Opens a drive, claiming it for this process.
 pub(crate) fn open(spec: &DriveSpec, read_only: bool) -> Result<OpenDrive, OpenError> {
-    open_kind(spec, &spec.parse()?, read_only)
+    let (kind, told) = spec.parts()?;
+    let (mut drive, found) = open_kind(spec, &kind, read_only)?;
+    drive.when_durable = cache::settle(told, found, &mut drive.info);
+    Ok(drive)
 }
 
-fn open_kind(spec: &DriveSpec, kind: &DriveKind, read_only: bool) -> Result<OpenDrive, OpenError> {
-    let (info, medium) = match kind {
+/// The drive, and what is known of its cache without being told.
+fn open_kind(
+    spec: &DriveSpec,
+    kind: &DriveKind,
+    read_only: bool,
+) -> Result<(OpenDrive, Found), OpenError> {
+    let (info, medium, found) = match kind {
         DriveKind::Faulty(inner) => {
-            let mut drive = open_kind(spec, inner, read_only)?;
+            let (mut drive, found) = open_kind(spec, inner, read_only)?;
             drive.info = probe::faulty_info(spec, drive.info);
             drive.faults = Some(faulty::of_opened(spec, inner));
-            return Ok(drive);
+            return Ok((drive, found));
+        }
+        DriveKind::Recorded { log, name, inner } => {
+            let (mut drive, found) = open_kind(spec, inner, read_only)?;
+            drive.info = probe::recorded_info(log, drive.info);
+            if !read_only {
+                drive.recorder = Some(recorded::open(log, name)?);
+            }
+            return Ok((drive, found));
         }
         DriveKind::Path(path) => {
             let claim = Claim::acquire(spec, &Node::find(path)?, read_only)?;
             let mut info = claim.info.clone();
             info.spec = spec.clone();
-            (info, Medium::File(claim))
+            let found = claim.cache;
+            (info, Medium::File(claim), found)
         }
         DriveKind::Memory { size_bytes, label } => {
             let label = label.as_deref();
             let memory = memory::open(spec, *size_bytes, label)?;
             let info = probe::process_info(spec, "memory", *size_bytes, label);
-            (info, Medium::Memory(memory))
+            (info, Medium::Memory(memory), Found::MEMORY)
+        }
+        DriveKind::Paced {
+            model,
+            size_bytes,
+            label,
+        } => {
+            let label = label.as_deref();
+            let paced = paced::open(spec, *model, *size_bytes, label)?;
+            let info = probe::paced_info(spec, *model, *size_bytes, label);
+            (info, Medium::Paced(paced), Found::MEMORY)
         }
         DriveKind::Null { size_bytes, label } => {
             let info = probe::process_info(spec, "null", *size_bytes, label.as_deref());
-            (info, Medium::Null)
+            (info, Medium::Null, Found::MEMORY)
         }
     };
-    Ok(OpenDrive {
+    let drive = OpenDrive {
         info,
         medium,
+        when_durable: WhenDurable::OnRequest,
         faults: None,
-    })
+        recorder: None,
+    };
+    Ok((drive, found))
 }
 
 impl Claim {
@@ -108,11 +146,12 @@ impl Claim {
             }
         }
         let opened = open_locked(node, read_only)?;
-        let info = node.info(spec, &opened)?;
+        let (info, cache) = node.info(spec, &opened)?;
         let claim = Arc::new(Claim {
             file: opened.file,
             read_only,
             info,
+            cache,
         });
         claims.push(Arc::downgrade(&claim));
         Ok(claim)

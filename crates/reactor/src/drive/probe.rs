@@ -11,30 +11,49 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
+use super::cache::{self, Found};
+use super::pace::PaceModel;
 use super::{DriveInfo, DriveKind, DriveSpec, OpenError, usage};
 use crate::buffer::Buffer;
 
 /// Looks at a drive without claiming it. Fails with [`OpenError::BadSpec`] for text that names
 /// none, and with [`OpenError::System`] when it is absent, not permitted, or no fit drive.
 pub fn describe(spec: &DriveSpec) -> Result<DriveInfo, OpenError> {
-    describe_kind(spec, &spec.parse()?)
+    let (kind, told) = spec.parts()?;
+    let (mut info, found) = describe_kind(spec, &kind)?;
+    cache::settle(told, found, &mut info);
+    Ok(info)
 }
 
-fn describe_kind(spec: &DriveSpec, kind: &DriveKind) -> Result<DriveInfo, OpenError> {
-    match kind {
+/// The drive, and what is known of its cache without being told.
+fn describe_kind(spec: &DriveSpec, kind: &DriveKind) -> Result<(DriveInfo, Found), OpenError> {
+    let info = match kind {
         DriveKind::Path(path) => {
             let node = Node::find(path)?;
             let opened = node.open(true, false)?;
-            node.info(spec, &opened)
+            return node.info(spec, &opened);
         }
-        DriveKind::Faulty(inner) => Ok(faulty_info(spec, describe_kind(spec, inner)?)),
+        DriveKind::Faulty(inner) => {
+            let (info, found) = describe_kind(spec, inner)?;
+            return Ok((faulty_info(spec, info), found));
+        }
+        DriveKind::Recorded { log, inner, .. } => {
+            let (info, found) = describe_kind(spec, inner)?;
+            return Ok((recorded_info(log, info), found));
+        }
         DriveKind::Memory { size_bytes, label } => {
-            Ok(process_info(spec, "memory", *size_bytes, label.as_deref()))
+            process_info(spec, "memory", *size_bytes, label.as_deref())
         }
         DriveKind::Null { size_bytes, label } => {
-            Ok(process_info(spec, "null", *size_bytes, label.as_deref()))
+            process_info(spec, "null", *size_bytes, label.as_deref())
         }
-    }
+        DriveKind::Paced {
+            model,
+            size_bytes,
+            label,
+        } => paced_info(spec, *model, *size_bytes, label.as_deref()),
+    };
+    Ok((info, Found::MEMORY))
 }
 
 /// A `faulty:` drive is what it wraps, and says so.
@@ -45,7 +64,28 @@ pub(super) fn faulty_info(spec: &DriveSpec, inner: DriveInfo) -> DriveInfo {
     info
 }
 
-/// A memory or null drive. Without a label each opening is a drive of its own, so the identity
+/// A `recorded:` drive is what it wraps, and says so.
+pub(super) fn recorded_info(log: &Path, inner: DriveInfo) -> DriveInfo {
+    let mut info = inner;
+    info.notes
+        .push(format!("every change is recorded in {}", log.display()));
+    info
+}
+
+/// A drive of memory that names its model, and whose pace that is.
+pub(super) fn paced_info(
+    spec: &DriveSpec,
+    model: PaceModel,
+    size_bytes: u64,
+    label: Option<&str>,
+) -> DriveInfo {
+    let mut info = process_info(spec, "paced", size_bytes, label);
+    info.model = format!("paced {model}");
+    info.notes.push(model.describe());
+    info
+}
+
+/// A memory, null or paced drive. Without a label each opening is a drive of its own, so the identity
 /// of each is counted up.
 pub(super) fn process_info(
     spec: &DriveSpec,
@@ -189,7 +229,8 @@ impl Node {
         &self,
         spec: &DriveSpec,
         opened: &OpenedNode,
-    ) -> Result<DriveInfo, OpenError> {
+    ) -> Result<(DriveInfo, Found), OpenError> {
+        let mut cache = Found::FILE;
         let mut info = DriveInfo {
             spec: spec.clone(),
             path: self.path.display().to_string(),
@@ -203,13 +244,16 @@ impl Node {
             notes: Vec::new(),
         };
         if let Some(device) = self.device {
-            Sysfs::of(device).complete(&mut info);
+            let sysfs = Sysfs::of(device);
+            sysfs.complete(&mut info);
+            cache = sysfs.cache();
         }
         if !opened.direct {
             info.notes
                 .push("O_DIRECT refused by the file system: buffered I/O".into());
+            cache = Found::BUFFERED;
         }
-        Ok(info)
+        Ok((info, cache))
     }
 }
 
@@ -256,7 +300,6 @@ impl Sysfs {
     fn complete(&self, info: &mut DriveInfo) {
         info.serial = self.serial();
         info.model = self.model();
-        info.volatile_cache = self.text("queue/write_cache").as_deref() != Some("write through");
         info.fast_zeroes = self.number("queue/write_zeroes_max_bytes") > 0;
         if self.number("queue/rotational") == 1 {
             info.notes.push("rotational: seeks are slow".into());
@@ -269,6 +312,16 @@ impl Sysfs {
             let names = partitions.join(" ");
             info.notes.push(format!("has partitions: {names}"));
         }
+    }
+
+    fn cache(&self) -> Found {
+        let write_cache = self.text("queue/write_cache");
+        let fua = self.number("queue/fua") > 0;
+        Found::of_queue(
+            write_cache.as_deref(),
+            fua,
+            self.whole.join("loop").exists(),
+        )
     }
 
     fn serial(&self) -> String {

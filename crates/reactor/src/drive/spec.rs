@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{DriveSpec, OpenError};
+use super::pace::PaceModel;
+use super::{DriveSpec, OpenError, WriteCache};
 
 /// A drive's name, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,16 +24,44 @@ pub enum DriveKind {
         /// Tells null drives apart.
         label: Option<String>,
     },
+    /// Memory of this process that keeps a real drive's pace.
+    Paced {
+        /// Whose pace.
+        model: PaceModel,
+        /// Usable bytes, a multiple of 4096.
+        size_bytes: u64,
+        /// Its name in this process.
+        label: Option<String>,
+    },
     /// Another drive that fails on request.
     Faulty(Box<DriveKind>),
+    /// Another drive whose changes are recorded in a file.
+    Recorded {
+        /// The record, by absolute path without a colon.
+        log: PathBuf,
+        /// The drive's text.
+        name: String,
+        /// The drive.
+        inner: Box<DriveKind>,
+    },
 }
 
 const ACCEPTED: &str = "give an absolute path like /dev/nvme0n1, memory:SIZE[:LABEL], \
-                        null:SIZE[:LABEL], or faulty: before one of these";
+                        null:SIZE[:LABEL], paced:MODEL:SIZE[:LABEL], or faulty:, cache=none:, \
+                        cache=volatile: or recorded:LOGFILE: before one of these";
 
 impl DriveSpec {
     /// Takes the text apart. Fails with [`OpenError::BadSpec`].
     pub fn parse(&self) -> Result<DriveKind, OpenError> {
+        Ok(self.parts()?.0)
+    }
+
+    /// What the text says of the drive's write cache, if it does. Fails as [`DriveSpec::parse`].
+    pub fn write_cache(&self) -> Result<Option<WriteCache>, OpenError> {
+        Ok(self.parts()?.1)
+    }
+
+    pub(super) fn parts(&self) -> Result<Parts, OpenError> {
         parse(&self.0).map_err(|reason| OpenError::BadSpec {
             spec: self.0.clone(),
             reason,
@@ -40,25 +69,90 @@ impl DriveSpec {
     }
 }
 
-fn parse(text: &str) -> Result<DriveKind, String> {
+/// What is named, and what is said of its cache.
+type Parts = (DriveKind, Option<WriteCache>);
+
+fn parse(text: &str) -> Result<Parts, String> {
     if text.contains('\0') {
         return Err(format!("contains a zero byte; {ACCEPTED}"));
     }
     if text.starts_with('/') {
-        return Ok(DriveKind::Path(PathBuf::from(text)));
+        return Ok((DriveKind::Path(PathBuf::from(text)), None));
     }
     let (kind, rest) = text
         .split_once(':')
         .ok_or_else(|| format!("is not an absolute path; {ACCEPTED}"))?;
-    match kind {
-        "faulty" => match parse(rest)? {
-            DriveKind::Faulty(_) => Err("faulty: is there twice; once is enough".into()),
-            inner => Ok(DriveKind::Faulty(Box::new(inner))),
-        },
-        "memory" => sized(rest).map(|(size_bytes, label)| DriveKind::Memory { size_bytes, label }),
-        "null" => sized(rest).map(|(size_bytes, label)| DriveKind::Null { size_bytes, label }),
-        _ => Err(format!("{kind}: is not a kind of drive; {ACCEPTED}")),
+    if let Some(told) = kind.strip_prefix("cache=") {
+        return with_cache(told, parse(rest)?);
     }
+    let kind = match kind {
+        "faulty" => match parse(rest)? {
+            (DriveKind::Faulty(_), _) => {
+                return Err("faulty: is there twice; once is enough".into());
+            }
+            (DriveKind::Recorded { .. }, _) => return Err("recorded: goes before faulty:".into()),
+            (inner, told) => return Ok((DriveKind::Faulty(Box::new(inner)), told)),
+        },
+        "recorded" => return recorded(rest),
+        "memory" => {
+            let (size_bytes, label) = sized(rest)?;
+            DriveKind::Memory { size_bytes, label }
+        }
+        "null" => {
+            let (size_bytes, label) = sized(rest)?;
+            DriveKind::Null { size_bytes, label }
+        }
+        "paced" => paced(rest)?,
+        _ => return Err(format!("{kind}: is not a kind of drive; {ACCEPTED}")),
+    };
+    Ok((kind, None))
+}
+
+fn with_cache(told: &str, (kind, inner): Parts) -> Result<Parts, String> {
+    let told = match told {
+        "none" => WriteCache::None,
+        "volatile" => WriteCache::Volatile,
+        _ => {
+            return Err(format!(
+                "cache={told}: is not known; give cache=none: for a drive with power-loss \
+                 protection, cache=volatile: for one without"
+            ));
+        }
+    };
+    match inner {
+        None => Ok((kind, Some(told))),
+        Some(_) => Err("cache= is there twice; give it once".into()),
+    }
+}
+
+fn paced(text: &str) -> Result<DriveKind, String> {
+    let (model, rest) = text.split_once(':').ok_or_else(|| {
+        format!("paced:{text} has no size; give paced:MODEL:SIZE[:LABEL], like paced:cm7:1GiB")
+    })?;
+    let model = PaceModel::parse(model)?;
+    let (size_bytes, label) = sized(rest)?;
+    Ok(DriveKind::Paced {
+        model,
+        size_bytes,
+        label,
+    })
+}
+
+fn recorded(text: &str) -> Result<Parts, String> {
+    let (log, name) = text
+        .split_once(':')
+        .filter(|(log, _)| log.starts_with('/'))
+        .ok_or("give recorded:LOGFILE:DRIVE, LOGFILE an absolute path without a colon")?;
+    let (inner, told) = parse(name)?;
+    if matches!(inner, DriveKind::Recorded { .. }) {
+        return Err("recorded: is there twice; once is enough".into());
+    }
+    let kind = DriveKind::Recorded {
+        log: PathBuf::from(log),
+        name: name.to_owned(),
+        inner: Box::new(inner),
+    };
+    Ok((kind, told))
 }
 
 fn sized(text: &str) -> Result<(u64, Option<String>), String> {

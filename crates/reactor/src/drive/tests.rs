@@ -41,9 +41,37 @@ fn specs_are_taken_apart() {
             "faulty:/x",
             DriveKind::Faulty(Box::new(DriveKind::Path("/x".into()))),
         ),
+        (
+            "paced:cm7/16:1GiB:p",
+            DriveKind::Paced {
+                model: pace::PaceModel::parse("cm7/16").unwrap(),
+                size_bytes: 1 << 30,
+                label: Some("p".into()),
+            },
+        ),
     ];
     for (text, kind) in cases {
         assert_eq!(spec(text).parse().unwrap(), kind, "{text}");
+    }
+}
+
+#[test]
+fn a_write_cache_is_told_before_the_drive_and_within_faulty() {
+    let path = |text: &str| DriveKind::Path(text.into());
+    let faulty = || DriveKind::Faulty(Box::new(path("/x")));
+    let cases = [
+        ("/x", path("/x"), None),
+        ("cache=none:/x", path("/x"), Some(WriteCache::None)),
+        ("cache=volatile:/x", path("/x"), Some(WriteCache::Volatile)),
+        ("cache=none:faulty:/x", faulty(), Some(WriteCache::None)),
+        ("faulty:cache=none:/x", faulty(), Some(WriteCache::None)),
+        // A path is a path, whatever is in it.
+        ("/x,cache=none", path("/x,cache=none"), None),
+        ("/cache=none:/x", path("/cache=none:/x"), None),
+    ];
+    for (text, kind, told) in cases {
+        assert_eq!(spec(text).parse().unwrap(), kind, "{text}");
+        assert_eq!(spec(text).write_cache().unwrap(), told, "{text}");
     }
 }
 
@@ -60,6 +88,16 @@ fn bad_specs_say_what_is_accepted() {
         ("memory:1MiB:", "label"),
         ("faulty:faulty:/x", "twice"),
         ("faulty:x", "absolute path"),
+        ("paced:cm7", "no size"),
+        ("paced:cm8:1GiB", "not a model"),
+        ("paced:cm7/0:1GiB", "whole number"),
+        ("paced:cm7:1", "4KiB"),
+        ("cache=none", "absolute path"),
+        ("cache=none:x", "absolute path"),
+        ("cache=some:/x", "cache=none: for"),
+        ("cache=:/x", "cache=none: for"),
+        ("cache=none:cache=none:/x", "twice"),
+        ("cache=none:faulty:cache=volatile:/x", "twice"),
     ];
     for (text, part) in cases {
         let error = spec(text).parse().unwrap_err().to_string();
@@ -105,6 +143,11 @@ fn files_are_described_without_a_claim() {
         (drive.0.as_str(), "file")
     );
     assert!(info.volatile_cache && info.fast_zeroes);
+    assert!(
+        info.notes[0].starts_with("write cache: volatile (a file"),
+        "{:?}",
+        info.notes
+    );
 
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&drive.0, &link).unwrap();
@@ -131,6 +174,111 @@ fn what_is_no_drive_is_refused_with_a_hint() {
             assert!(error.contains(part), "{spec}: {error}");
             assert!(error.contains(&spec.0), "{error}");
         }
+    }
+}
+
+#[test]
+fn a_cache_is_what_the_queue_says_and_what_is_told_comes_first() {
+    use cache::{Found, WhenDurable};
+    let through = Found::of_queue(Some("write through"), false, false);
+    let back = Found::of_queue(Some("write back"), true, false);
+    let without_fua = Found::of_queue(Some("write back"), false, false);
+    let silent = Found::of_queue(None, false, false);
+    let behind_loop = Found::of_queue(Some("write through"), false, true);
+    let (none, volatile) = (Some(WriteCache::None), Some(WriteCache::Volatile));
+    use WhenDurable::{AtCompletion, EachWrite, OnRequest};
+    let cases = [
+        (
+            through,
+            None,
+            AtCompletion,
+            "protected (kernel: write through)",
+        ),
+        (back, None, OnRequest, "volatile (kernel: write back)"),
+        (without_fua, None, OnRequest, "no FUA"),
+        (silent, None, OnRequest, "does not say"),
+        (behind_loop, None, OnRequest, "volatile (a loop device"),
+        (Found::FILE, None, OnRequest, "volatile (a file"),
+        (Found::BUFFERED, None, OnRequest, "volatile (buffered"),
+        (Found::MEMORY, None, AtCompletion, ""),
+        (
+            back,
+            none,
+            AtCompletion,
+            "protected (by option; kernel: write back)",
+        ),
+        (through, volatile, OnRequest, "volatile (by option; kernel"),
+        (behind_loop, none, EachWrite, "each write is made durable"),
+        (Found::FILE, none, EachWrite, "each write is made durable"),
+        (Found::FILE, volatile, OnRequest, "by option"),
+        (Found::MEMORY, volatile, OnRequest, "volatile (by option)"),
+    ];
+    for (found, told, when, part) in cases {
+        let mut info = describe(&spec("memory:4KiB")).unwrap();
+        info.notes.clear();
+        assert_eq!(
+            cache::settle(told, found, &mut info),
+            when,
+            "{found:?} {told:?}"
+        );
+        assert_eq!(info.volatile_cache, when == OnRequest, "{found:?} {told:?}");
+        let note = info.notes.concat();
+        assert!(
+            note.contains(part) && note.is_empty() == part.is_empty(),
+            "{note}"
+        );
+    }
+}
+
+#[test]
+fn what_is_told_of_a_cache_changes_neither_path_nor_identity() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = file_of(folder.path(), "d0", 1 << 20);
+    let found = describe(&plain).unwrap();
+    let told = spec(&format!("cache=none:{plain}"));
+    let open = blocking(&told, false).unwrap();
+    for info in [&describe(&told).unwrap(), open.info()] {
+        assert!(!info.volatile_cache);
+        assert_eq!((&info.path, &info.identity), (&found.path, &found.identity));
+        assert_eq!(info.spec, told);
+        let about_cache = info
+            .notes
+            .iter()
+            .filter(|note| note.starts_with("write cache: "));
+        assert_eq!(about_cache.count(), 1, "{:?}", info.notes);
+    }
+    // The claim is one for both texts, and each opening is told its own.
+    assert!(blocking(&plain, false).unwrap().info().volatile_cache);
+    assert!(in_use(&told).unwrap().is_none());
+}
+
+#[test]
+fn a_paced_drive_says_whose_pace_it_keeps_and_is_one_by_its_label() {
+    let drive = spec("paced:cm7/16:1MiB:drive-tests-p");
+    let info = describe(&drive).unwrap();
+    assert_eq!(info.model, "paced cm7/16");
+    assert!(
+        info.notes
+            .iter()
+            .any(|note| note.contains("slowed 16 times"))
+    );
+    assert!(!info.volatile_cache);
+    blocking(&drive, false)
+        .unwrap()
+        .write_at(4096, &[7; 512])
+        .unwrap();
+    let mut seen = [0; 512];
+    blocking(&drive, true)
+        .unwrap()
+        .read_at(4096, &mut seen)
+        .unwrap();
+    assert_eq!(seen, [7; 512]);
+    for other in [
+        "paced:cm7:1MiB:drive-tests-p",
+        "paced:cm7/16:2MiB:drive-tests-p",
+    ] {
+        let error = blocking(&spec(other), true).err().unwrap().to_string();
+        assert!(error.contains("exists as cm7/16"), "{error}");
     }
 }
 
@@ -325,6 +473,11 @@ fn a_block_device_is_claimed_from_the_kernel() {
     assert!(info.identity.starts_with("dev-7:"), "{}", info.identity);
     assert!(info.serial.starts_with("loop-file-"), "{}", info.serial);
     assert_eq!(info.model, "loop");
+    assert!(
+        info.volatile_cache && info.notes.concat().contains("volatile (a loop device"),
+        "{:?}",
+        info.notes
+    );
     let writer = OtherProcess::holding(&drive, false);
     let text = blocking(&drive, false).err().unwrap().to_string();
     assert!(text.contains("in use: another process"), "{text}");

@@ -10,7 +10,7 @@ use super::{DriveKind, DriveSpec, OpenError};
 /// process's claim shows only when the drive is opened. Fails as [`super::describe`] does.
 pub fn in_use(spec: &DriveSpec) -> Result<Option<String>, OpenError> {
     let mut kind = spec.parse()?;
-    while let DriveKind::Faulty(inner) = kind {
+    while let DriveKind::Faulty(inner) | DriveKind::Recorded { inner, .. } = kind {
         kind = *inner;
     }
     match kind {

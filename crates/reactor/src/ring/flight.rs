@@ -10,7 +10,8 @@ use io_uring::{opcode, squeue, types};
 
 use super::arena::FixedArena;
 use crate::buffer::{Inbound, Outbound};
-use crate::port::DriveError;
+use crate::drive::cache::WhenDurable;
+use crate::port::{DriveError, DriveOp};
 
 /// How a file is named to the kernel, and which of its ways were found wanting.
 #[derive(Debug)]
@@ -22,6 +23,24 @@ pub(super) struct Target {
     pub(super) zeroing: Zeroing,
     /// How its writes are made durable.
     pub(super) durability: Durability,
+    /// And which.
+    pub(super) when: WhenDurable,
+}
+
+impl Target {
+    /// How to make a write durable. `asked`: its caller wants it so.
+    pub(super) fn durability_of(&self, asked: bool) -> Durability {
+        match self.when {
+            WhenDurable::EachWrite => self.durability,
+            WhenDurable::OnRequest if asked => self.durability,
+            WhenDurable::OnRequest | WhenDurable::AtCompletion => Durability::None,
+        }
+    }
+
+    /// Whether the operation is done without the kernel: a flush of what is durable already.
+    pub(super) fn needs_no(&self, op: &DriveOp) -> bool {
+        matches!(op, DriveOp::Flush) && self.when == WhenDurable::AtCompletion
+    }
 }
 
 /// Ways of making a write durable.
@@ -71,7 +90,8 @@ pub(super) enum Job {
         offset: u64,
         length: u64,
     },
-    /// Also the second half of a durable write where RWF_DSYNC is refused.
+    /// Also the second half of a durable write where RWF_DSYNC is refused, and of zeroing where
+    /// everything is to be durable.
     Flush,
 }
 
@@ -189,7 +209,7 @@ impl Flight {
     pub(super) fn answered(&mut self, answer: i32, target: &mut Target) -> Step {
         if answer >= 0 {
             self.retries = 0;
-            return self.advanced(answer as usize);
+            return self.advanced(answer as usize, target.when);
         }
         let errno = -answer;
         if matches!(errno, libc::EINTR | libc::EAGAIN) && self.retries < RETRIES_MAX {
@@ -216,7 +236,7 @@ impl Flight {
         }
     }
 
-    fn advanced(&mut self, bytes: usize) -> Step {
+    fn advanced(&mut self, bytes: usize, when: WhenDurable) -> Step {
         let left = match &mut self.job {
             Job::Read { into, done, .. } => {
                 *done += bytes;
@@ -243,11 +263,12 @@ impl Flight {
                 false => Step::Done(Err(DriveError::Short)),
             };
         }
-        if let Job::Write {
-            durability: Durability::Flush,
-            ..
-        } = self.job
-        {
+        let flush = match self.job {
+            Job::Write { durability, .. } => durability == Durability::Flush,
+            Job::Zero { .. } => when == WhenDurable::EachWrite,
+            Job::Read { .. } | Job::Discard { .. } | Job::Flush => false,
+        };
+        if flush {
             self.job = Job::Flush;
             return Step::Again;
         }

@@ -1,4 +1,6 @@
+mod durable;
 mod faults;
+mod paced;
 mod waiting;
 
 use std::collections::HashMap;
@@ -120,6 +122,8 @@ fn on_every_drive(name: &str, test: impl Fn(&mut Rig, DriveId, &str)) {
         file_in(disk.path(), "d").0,
         file_in(shm.path(), "d").0,
         format!("memory:16MiB:ring-tests-{name}"),
+        format!("paced:cm7:16MiB:ring-tests-{name}"),
+        format!("cache=none:{}", file_in(disk.path(), "each").0),
     ];
     texts.extend(device.iter().map(|device| device.0.clone()));
     for text in texts {

@@ -55,7 +55,7 @@ fn a_power_cut_undoes_what_was_not_made_durable() {
             model.flush_ended(flush, true);
         }
     }
-    model.crashed(true);
+    model.crashed(true, |_| Tear::No);
     assert!(!read(&mut model, 0, 0), "flushed");
     assert!(!read(&mut model, 1, 0), "forced unit access");
     assert!(read(&mut model, 2, 0) && read(&mut model, 2, 9));
@@ -66,9 +66,58 @@ fn a_crash_of_the_program_alone_loses_nothing_acknowledged() {
     let mut model = Model::new(1, true);
     let write = model.write_submitted(0..1, 9);
     model.write_ended(write, true, false);
-    model.crashed(false);
+    model.crashed(false, |_| Tear::No);
     assert!(!read(&mut model, 0, 0));
-    model.settle(0, 9);
-    model.crashed(true);
+    model.settle(0, 9, false);
+    model.crashed(true, |_| Tear::No);
     assert!(read(&mut model, 0, 0), "it was never flushed");
+}
+
+#[test]
+fn a_block_in_doubt_may_be_torn_where_that_is_allowed_and_then_stays_torn() {
+    let mut model = Model::new(2, false);
+    let write = model.write_submitted(0..1, 7);
+    model.crashed(false, |_| Tear::Doubtful);
+    assert!(model.may_be_torn(0) && !model.may_be_torn(1));
+    assert!(read(&mut model, 0, 0) && read(&mut model, 0, 7));
+    let failed = model.read_submitted(0..2);
+    assert!(model.read_failed(failed));
+    model.settle(0, TORN, true);
+    assert!(
+        !read(&mut model, 0, 0) && !read(&mut model, 0, 7),
+        "it stays torn"
+    );
+    let again = model.write_submitted(0..1, 8);
+    assert_ne!(write, again);
+    model.write_ended(again, true, false);
+    assert!(
+        read(&mut model, 0, 8) && !model.may_be_torn(0),
+        "a write heals it"
+    );
+}
+
+#[test]
+fn a_block_that_is_not_in_doubt_is_not_torn() {
+    let mut model = Model::new(2, false);
+    let write = model.write_submitted(0..1, 7);
+    model.write_ended(write, true, false);
+    model.crashed(true, |_| Tear::Doubtful);
+    assert!(!model.may_be_torn(0));
+    model.crashed(true, |block| if block == 1 { Tear::Any } else { Tear::No });
+    assert!(
+        model.may_be_torn(1) && read(&mut model, 1, 0),
+        "suspect, or as it was"
+    );
+}
+
+#[test]
+fn what_a_replay_left_is_durable_once_it_was_read() {
+    let mut model = Model::new(1, true);
+    let write = model.write_submitted(0..1, 7);
+    model.write_ended(write, true, false);
+    model.crashed(true, |_| Tear::No);
+    assert!(read(&mut model, 0, 0) && read(&mut model, 0, 7));
+    model.settle(0, 0, true);
+    model.crashed(true, |_| Tear::No);
+    assert!(read(&mut model, 0, 0) && !read(&mut model, 0, 7));
 }

@@ -6,24 +6,26 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use hdrhistogram::Histogram;
 use strake_engine::block::{BlockError, BlockRequest, Operation};
-use strake_node::core::{Core, Message};
-use strake_reactor::buffer::{Buffer, Pool};
-use strake_reactor::port::Port;
+use strake_node::core::Message;
+use strake_reactor::buffer::Buffer;
+use strake_reactor::drive::pace::PaceUse;
+use strake_reactor::drive::pace_use;
 
 use super::Workload;
+use super::rig::Rig;
 
 /// What is sent.
 pub struct Load {
-    /// Array on the core.
-    pub slot: usize,
     /// Kind.
     pub workload: Workload,
     /// Bytes of a request.
     pub block_bytes: u64,
     /// Requests under way.
     pub depth: usize,
-    /// Bytes of the volume.
-    pub volume_bytes: u64,
+    /// Only so many bytes from the volume's beginning are used.
+    pub span_bytes: u64,
+    /// Seconds before measuring begins.
+    pub warm_up_seconds: f64,
     /// Seconds measured.
     pub seconds: f64,
     /// Write everything once before: fresh memory is not there until it is touched.
@@ -38,8 +40,18 @@ pub struct Measured {
     pub elapsed: Duration,
     /// Nanoseconds from sending to end.
     pub latency_ns: Histogram<u64>,
-    /// CPU time of the core's thread.
+    /// CPU time of the core's thread, without its turns that found nothing to do.
     pub cpu: Duration,
+    /// Time of those turns.
+    pub idle: Duration,
+    /// Time in which other threads had the core.
+    pub taken_away: Duration,
+    /// What paced drives were asked for in the measured time; empty for others.
+    pub drives: Vec<PaceUse>,
+    /// Every request, those before and after the measured time too: none was under way at either end.
+    pub all_requests: u64,
+    /// What paced drives were asked for by all of them.
+    pub all_drives: Vec<PaceUse>,
 }
 
 type Ended = (u32, Result<(), BlockError>, Option<Buffer>);
@@ -49,84 +61,193 @@ struct Client {
     sent: Instant,
 }
 
-/// Time before measuring begins.
-const WARM_UP: Duration = Duration::from_secs(1);
-
-/// Runs the load on this thread.
+/// Runs the load on this thread; returns when nothing of it is under way.
 ///
 /// # Errors
 /// A request that failed; a block size that does not fit the volume.
-pub fn run<P: Port>(core: &mut Core<P>, pool: &Pool, load: &Load) -> anyhow::Result<Measured> {
-    if load.block_bytes == 0 || load.block_bytes > load.volume_bytes {
+pub fn run(rig: &mut Rig, load: &Load) -> anyhow::Result<Measured> {
+    let span_bytes = load.span_bytes.min(rig.volume_bytes);
+    if load.block_bytes == 0 || load.block_bytes > span_bytes {
         bail!(
-            "requests of {} bytes do not fit a volume of {}",
-            load.block_bytes,
-            load.volume_bytes
+            "requests of {} bytes do not fit a volume of {span_bytes}",
+            load.block_bytes
         );
     }
     if load.fill {
-        fill(core, load)?;
+        fill(rig, span_bytes)?;
     }
-    let ended: Arc<Mutex<Vec<Ended>>> = Arc::default();
-    let mut clients = Vec::new();
-    for _ in 0..load.depth {
-        let bytes = load.block_bytes as usize;
-        let buffer = pool.alloc(bytes).unwrap_or_else(|| Buffer::heap(bytes));
-        clients.push(Client {
-            buffer: Some(buffer),
-            sent: Instant::now(),
-        });
-    }
-    let mut places = Places {
+    let places = Places {
         next: 0,
-        blocks: load.volume_bytes / load.block_bytes,
+        blocks: span_bytes / load.block_bytes,
         random: fastrand::Rng::with_seed(1),
     };
-    let mut latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-    for at in 0..clients.len() {
-        send(core, load, &mut places, &ended, &mut clients, at as u32);
+    Run::new(rig, load, places)?.measure()
+}
+
+/// A load under way.
+struct Run<'a> {
+    rig: &'a mut Rig,
+    load: &'a Load,
+    places: Places,
+    clients: Vec<Client>,
+    ended: Arc<Mutex<Vec<Ended>>>,
+    batch: Vec<Ended>,
+    latency_ns: Histogram<u64>,
+    /// Requests that ended in the measured time.
+    requests: u64,
+    /// And at any time.
+    all_requests: u64,
+}
+
+/// Where measuring began.
+struct Begin {
+    at: Instant,
+    cpu: Duration,
+    drives: Vec<PaceUse>,
+}
+
+impl<'a> Run<'a> {
+    fn new(rig: &'a mut Rig, load: &'a Load, places: Places) -> anyhow::Result<Run<'a>> {
+        let bytes = load.block_bytes as usize;
+        let clients = (0..load.depth).map(|_| Client {
+            buffer: Some(rig.pool.alloc(bytes).unwrap_or_else(|| Buffer::heap(bytes))),
+            sent: Instant::now(),
+        });
+        Ok(Run {
+            clients: clients.collect(),
+            rig,
+            load,
+            places,
+            ended: Arc::default(),
+            batch: Vec::new(),
+            latency_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
+            requests: 0,
+            all_requests: 0,
+        })
     }
-    let begun = Instant::now();
-    let mut from = None;
-    let mut requests = 0;
-    let mut batch = Vec::new();
-    loop {
-        core.turn();
-        std::mem::swap(&mut *ended.lock().expect("no panic while held"), &mut batch);
+
+    fn measure(mut self) -> anyhow::Result<Measured> {
+        let before = self.drives();
+        for at in 0..self.clients.len() {
+            self.send(at as u32);
+        }
+        let warm = Instant::now() + Duration::from_secs_f64(self.load.warm_up_seconds);
+        let mut last = Instant::now();
+        while last < warm {
+            self.turn(&mut last, false, true)?;
+        }
+        let begin = Begin {
+            at: last,
+            cpu: cpu_time(),
+            drives: self.drives(),
+        };
+        let end = begin.at + Duration::from_secs_f64(self.load.seconds);
+        let mut idle = Duration::ZERO;
+        while last < end {
+            idle += self.turn(&mut last, true, true)?;
+        }
+        let elapsed = last - begin.at;
+        let cpu = cpu_time() - begin.cpu;
+        let taken_away = elapsed.saturating_sub(cpu);
+        // Other threads take of idle turns and of others alike.
+        let worked = (elapsed - idle).as_secs_f64() / elapsed.as_secs_f64();
+        let cpu = cpu.mul_f64(worked);
+        let drives = self.drives_since(&begin.drives);
+        while self.clients.iter().any(|client| client.buffer.is_none()) {
+            self.turn(&mut last, false, false)?;
+        }
+        let all_drives = self.drives_since(&before);
+        Ok(Measured {
+            requests: self.requests,
+            elapsed,
+            latency_ns: self.latency_ns,
+            cpu,
+            idle,
+            taken_away,
+            drives,
+            all_requests: self.all_requests,
+            all_drives,
+        })
+    }
+
+    /// One round of the core's loop. `last`: when the round before ended, then when this one did.
+    /// Returns the time that went by for nothing.
+    fn turn(&mut self, last: &mut Instant, count: bool, again: bool) -> anyhow::Result<Duration> {
+        let worked = self.rig.core.turn();
+        let mut batch = std::mem::take(&mut self.batch);
+        std::mem::swap(
+            &mut *self.ended.lock().expect("no panic while held"),
+            &mut batch,
+        );
         let now = Instant::now();
+        let idle = match worked || !batch.is_empty() {
+            true => Duration::ZERO,
+            false => now - *last,
+        };
+        *last = now;
         for (at, result, buffer) in batch.drain(..) {
+            let requests = self.requests;
             result.with_context(|| format!("a request failed after {requests} that did not"))?;
-            let client = &mut clients[at as usize];
+            let client = &mut self.clients[at as usize];
             client.buffer = buffer;
-            if from.is_some() {
-                requests += 1;
-                latency_ns.saturating_record((now - client.sent).as_nanos() as u64);
+            self.all_requests += 1;
+            if count {
+                self.requests += 1;
+                let taken = now - client.sent;
+                self.latency_ns.saturating_record(taken.as_nanos() as u64);
             }
-            send(core, load, &mut places, &ended, &mut clients, at);
-        }
-        match from {
-            None if now - begun >= WARM_UP => from = Some((now, cpu_time())),
-            Some((since, cpu)) if (now - since).as_secs_f64() >= load.seconds => {
-                return Ok(Measured {
-                    requests,
-                    elapsed: now - since,
-                    latency_ns,
-                    cpu: cpu_time() - cpu,
-                });
+            if again {
+                self.send(at);
             }
-            _ => {}
         }
+        self.batch = batch;
+        Ok(idle)
+    }
+
+    fn send(&mut self, at: u32) {
+        let (read, block) = self.places.next(self.load.workload);
+        let client = &mut self.clients[at as usize];
+        client.sent = Instant::now();
+        let ended = self.ended.clone();
+        let request = BlockRequest {
+            operation: match read {
+                true => Operation::Read,
+                false => Operation::Write,
+            },
+            offset: block * self.load.block_bytes,
+            length: self.load.block_bytes,
+            durable: false,
+            buffer: client.buffer.take(),
+            done: Box::new(move |result, buffer| {
+                ended
+                    .lock()
+                    .expect("no panic while held")
+                    .push((at, result, buffer));
+            }),
+        };
+        let slot = self.rig.slot;
+        self.rig.core.message(Message::Block(slot, request), 0);
+    }
+
+    fn drives(&self) -> Vec<PaceUse> {
+        self.rig.drives.iter().filter_map(pace_use).collect()
+    }
+
+    fn drives_since(&self, then: &[PaceUse]) -> Vec<PaceUse> {
+        let now = self.drives();
+        let pairs = now.iter().zip(then);
+        pairs.map(|(now, then)| now.since(then)).collect()
     }
 }
 
-/// Writes the whole volume, one request at a time.
-fn fill<P: Port>(core: &mut Core<P>, load: &Load) -> anyhow::Result<()> {
+/// Writes the volume up to `span_bytes`, one request at a time.
+fn fill(rig: &mut Rig, span_bytes: u64) -> anyhow::Result<()> {
     const PIECE_BYTES: u64 = 4 << 20;
     let mut spare = Some(Buffer::heap(PIECE_BYTES as usize));
     spare.as_mut().expect("just made").fill(0x5a);
     let mut offset = 0;
-    while offset < load.volume_bytes {
-        let length = PIECE_BYTES.min(load.volume_bytes - offset);
+    while offset < span_bytes {
+        let length = PIECE_BYTES.min(span_bytes - offset);
         let ended: Arc<Mutex<Option<Ended>>> = Arc::default();
         let answer = ended.clone();
         let request = BlockRequest {
@@ -139,12 +260,12 @@ fn fill<P: Port>(core: &mut Core<P>, load: &Load) -> anyhow::Result<()> {
                 *answer.lock().expect("no panic while held") = Some((0, result, buffer));
             }),
         };
-        core.message(Message::Block(load.slot, request), 0);
+        rig.core.message(Message::Block(rig.slot, request), 0);
         let (_, result, buffer) = loop {
             if let Some(answer) = ended.lock().expect("no panic while held").take() {
                 break answer;
             }
-            core.turn();
+            rig.core.turn();
         };
         result.with_context(|| format!("cannot fill the volume at {offset}"))?;
         spare = buffer;
@@ -153,54 +274,29 @@ fn fill<P: Port>(core: &mut Core<P>, load: &Load) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Where the next request goes.
 struct Places {
     next: u64,
     blocks: u64,
     random: fastrand::Rng,
 }
 
-fn send<P: Port>(
-    core: &mut Core<P>,
-    load: &Load,
-    places: &mut Places,
-    ended: &Arc<Mutex<Vec<Ended>>>,
-    clients: &mut [Client],
-    at: u32,
-) {
-    let (read, random) = match load.workload {
-        Workload::Randread => (true, true),
-        Workload::Randwrite => (false, true),
-        Workload::Read => (true, false),
-        Workload::Write => (false, false),
-        Workload::Rw70 => (places.random.u8(0..10) < 7, true),
-    };
-    let block = if random {
-        places.random.u64(0..places.blocks)
-    } else {
-        places.next = (places.next + 1) % places.blocks;
-        places.next
-    };
-    let client = &mut clients[at as usize];
-    client.sent = Instant::now();
-    let ended = ended.clone();
-    let request = BlockRequest {
-        operation: if read {
-            Operation::Read
-        } else {
-            Operation::Write
-        },
-        offset: block * load.block_bytes,
-        length: load.block_bytes,
-        durable: false,
-        buffer: client.buffer.take(),
-        done: Box::new(move |result, buffer| {
-            ended
-                .lock()
-                .expect("no panic while held")
-                .push((at, result, buffer));
-        }),
-    };
-    core.message(Message::Block(load.slot, request), 0);
+impl Places {
+    /// Whether it reads, and its place in blocks.
+    fn next(&mut self, workload: Workload) -> (bool, u64) {
+        let (read, random) = match workload {
+            Workload::Randread => (true, true),
+            Workload::Randwrite => (false, true),
+            Workload::Read => (true, false),
+            Workload::Write => (false, false),
+            Workload::Rw70 => (self.random.u8(0..10) < 7, true),
+        };
+        if random {
+            return (read, self.random.u64(0..self.blocks));
+        }
+        self.next = (self.next + 1) % self.blocks;
+        (read, self.next)
+    }
 }
 
 fn cpu_time() -> Duration {

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::EngineArgs;
 use super::load::{Load, Measured};
+use super::{EngineArgs, Policy};
 
 /// One measured workload.
 #[derive(Debug, Serialize)]
@@ -15,6 +15,8 @@ pub struct Report {
     block_bytes: u64,
     depth: usize,
     state: String,
+    /// `null`: as a new array.
+    policy: Option<String>,
     kernel: &'static str,
     seconds: f64,
     /// Requests a second.
@@ -22,8 +24,12 @@ pub struct Report {
     /// Client bytes a second, in units of 1e9.
     gbps: f64,
     lat_us: Latency,
-    /// CPU nanoseconds of the core a request.
+    /// CPU nanoseconds of the core a request, turns that found nothing to do not counted.
     cpu_ns_per_io: f64,
+    /// Share of the time in which the core had nothing to do.
+    idle: f64,
+    /// Paced drives: share of the time in which each was busy.
+    drives_busy: Vec<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -40,6 +46,8 @@ impl Report {
     pub fn new(args: &EngineArgs, load: &Load, measured: &Measured) -> Report {
         let seconds = measured.elapsed.as_secs_f64();
         let iops = measured.requests as f64 / seconds;
+        let busy = measured.drives.iter();
+        let busy = busy.map(|used| used.busy_ns as f64 / 1e9 / seconds);
         let us = |quantile: f64| measured.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
         Report {
             drives: args.drives.join(" "),
@@ -49,6 +57,7 @@ impl Report {
             block_bytes: load.block_bytes,
             depth: load.depth,
             state: args.state.clone(),
+            policy: args.policy.map(Policy::name),
             kernel: strake_codec::kernel(),
             seconds,
             iops,
@@ -61,6 +70,8 @@ impl Report {
                 p99_99: us(0.9999),
             },
             cpu_ns_per_io: measured.cpu.as_nanos() as f64 / measured.requests.max(1) as f64,
+            idle: measured.idle.as_secs_f64() / seconds,
+            drives_busy: busy.collect(),
         }
     }
 
@@ -87,5 +98,13 @@ impl Report {
             "  latency µs: mean {:.1}  p50 {:.1}  p99 {:.1}  p99.9 {:.1}  p99.99 {:.1}",
             lat.mean, lat.p50, lat.p99, lat.p99_9, lat.p99_99
         );
+        if !self.drives_busy.is_empty() {
+            let busy = self.drives_busy.iter().sum::<f64>() / self.drives_busy.len() as f64;
+            println!(
+                "  drives busy {:.0} %, core idle {:.0} %",
+                busy * 100.0,
+                self.idle * 100.0
+            );
+        }
     }
 }

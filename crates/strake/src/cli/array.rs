@@ -63,12 +63,19 @@ pub enum ArrayCommand {
         name: String,
     },
     /// Change settings
-    Set {
+    Set(SetArgs),
+    /// List the blocks that read as errors, and how to heal them
+    Torn {
         /// Name or UUID
         name: String,
-        /// Share of the drives that a rebuild may take, in per cent
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100), required = true)]
-        rebuild_priority: Option<u8>,
+    },
+    /// Serve suspect blocks as they are, whatever they hold
+    Accept {
+        /// Name or UUID
+        name: String,
+        /// Yes, their content may be wrong
+        #[arg(long)]
+        force: bool,
     },
 }
 
@@ -98,9 +105,29 @@ pub struct CreateArgs {
     /// Copies of each block (level 10) [default: 2]
     #[arg(long, value_name = "C")]
     pub copies: Option<u16>,
+    /// What keeps parity true over a crash: log, log-all, resync or none [default: log; none for
+    /// level 0]
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<api::Policy>,
+    /// Parity log of each member [default: 1/64 of the smallest drive, at most 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub log_size: Option<u64>,
     /// Destroy what is on the drives (never a drive in use)
     #[arg(long)]
     pub force: bool,
+}
+
+/// Options of set.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Name or UUID
+    pub name: String,
+    /// Share of the drives that a rebuild may take, in per cent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100), required_unless_present = "policy")]
+    pub rebuild_priority: Option<u8>,
+    /// What keeps parity true over a crash: log, log-all, resync or none
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<api::Policy>,
 }
 
 /// Options of fail and remove.
@@ -218,15 +245,22 @@ pub fn run(command: &ArrayCommand, context: &Context) -> CliResult {
             })?;
             verdict.map(drop)
         }
-        ArrayCommand::Set {
-            name,
-            rebuild_priority,
-        } => {
+        ArrayCommand::Set(args) => {
             let request = api::SetArray {
-                rebuild_priority_percent: *rebuild_priority,
+                rebuild_priority_percent: args.rebuild_priority,
+                policy: args.policy,
             };
-            let outcome: api::ArrayOutcome = client.patch(&["v1", "arrays", name], &request)?;
+            let path = ["v1", "arrays", &args.name];
+            let outcome: api::ArrayOutcome = client.patch(&path, &request)?;
             context.print(&outcome, message)
+        }
+        ArrayCommand::Torn { name } => {
+            let list: api::TornList = client.get(&["v1", "arrays", name, "torn"])?;
+            context.print(&list, show::torn_list)
+        }
+        ArrayCommand::Accept { name, force } => {
+            let request = api::AcceptSuspect { force: *force };
+            act(context, name, "accept", &request)
         }
     }
 }
@@ -245,6 +279,8 @@ fn create_request(args: &CreateArgs) -> api::CreateArray {
         group_size: args.group_size,
         parity: args.parity,
         copies: args.copies,
+        policy: args.policy,
+        log_size_bytes: args.log_size,
         force: args.force,
     }
 }

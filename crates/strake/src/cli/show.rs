@@ -3,10 +3,12 @@
 mod arrays;
 mod drives;
 mod exports;
+mod torn;
 
 pub use arrays::*;
 pub use drives::*;
 pub use exports::*;
+pub use torn::torn_list;
 
 #[cfg(test)]
 pub mod tests;

@@ -4,7 +4,10 @@
 use std::sync::{Arc, RwLock};
 use strake_engine::block::BlockDevice;
 use strake_node::probe::{self, Probe};
-use strake_node::{Array, ArrayStatus, CreateArray, ErrorKind, ImportArray, Node, NodeError};
+use strake_node::{
+    Array, ArrayStatus, Consistency, CreateArray, ErrorKind, ImportArray, Node, NodeError,
+    TornBlocks,
+};
 use strake_reactor::buffer::Buffer;
 use strake_reactor::drive::{DriveSpec, FaultPlan, OpenError};
 
@@ -40,6 +43,12 @@ pub trait ArrayHandle: Send + Sync {
     fn stop_scrub(&self) -> Result<(), NodeError>;
     /// 1 to 100.
     fn set_rebuild_priority(&self, percent: u8) -> Result<(), NodeError>;
+    /// Changes what keeps parity true over a crash.
+    fn set_policy(&self, policy: Consistency) -> Result<(), NodeError>;
+    /// Blocks that read as errors.
+    fn torn(&self) -> Result<Vec<TornBlocks>, NodeError>;
+    /// Serves suspect blocks as they are.
+    fn accept_suspect(&self) -> Result<(), NodeError>;
     /// Injects faults; `None` heals.
     fn inject(&self, member: u16, fault: Option<FaultPlan>) -> Result<(), NodeError>;
     /// Stops cleanly.
@@ -95,6 +104,15 @@ impl ArrayHandle for NodeArray {
     }
     fn set_rebuild_priority(&self, percent: u8) -> Result<(), NodeError> {
         self.array.set_rebuild_priority(percent)
+    }
+    fn set_policy(&self, policy: Consistency) -> Result<(), NodeError> {
+        self.array.set_policy(policy)
+    }
+    fn torn(&self) -> Result<Vec<TornBlocks>, NodeError> {
+        self.array.torn()
+    }
+    fn accept_suspect(&self) -> Result<(), NodeError> {
+        self.array.accept_suspect()
     }
     fn inject(&self, member: u16, fault: Option<FaultPlan>) -> Result<(), NodeError> {
         self.array.inject(member, fault)

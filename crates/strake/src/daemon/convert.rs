@@ -4,7 +4,8 @@ use crate::daemon::state::KnownArray;
 use strake_api as api;
 use strake_engine::layout::{GeometryRequest, Level};
 use strake_node::{
-    ArrayState, ArrayStatus, ErrorKind, MemberState, MemberStatus, NodeError, TaskStatus,
+    ArrayState, ArrayStatus, Consistency, ErrorKind, MemberState, MemberStatus, NodeError,
+    TaskStatus, TornBlocks,
 };
 use strake_reactor::drive::{FaultPlan, OpenError};
 
@@ -84,6 +85,73 @@ fn level(level: api::Level) -> Level {
         api::Level::Raid60 => Level::Raid60,
         api::Level::Raid70 => Level::Raid70,
         api::Level::NPlusM => Level::NPlusM,
+    }
+}
+
+/// A policy that a request names.
+pub fn consistency(policy: api::Policy) -> Consistency {
+    match policy {
+        api::Policy::Log => Consistency::Log,
+        api::Policy::LogAll => Consistency::LogAll,
+        api::Policy::Resync => Consistency::Resync,
+        api::Policy::None => Consistency::None,
+    }
+}
+
+fn policy(consistency: Consistency) -> api::Policy {
+    match consistency {
+        Consistency::Log => api::Policy::Log,
+        Consistency::LogAll => api::Policy::LogAll,
+        Consistency::Resync => api::Policy::Resync,
+        Consistency::None => api::Policy::None,
+    }
+}
+
+/// What keeps a running array's parity true.
+fn keeping(status: &ArrayStatus) -> api::Consistency {
+    api::Consistency {
+        policy: policy(status.policy),
+        log_size_bytes: status.log_bytes,
+        log_entries: status.log.entries,
+        replayed_entries: status.log.replayed_entries,
+        voided_entries: status.log.voided_entries,
+        torn_blocks: status.log.torn_blocks,
+        protected_after_us: status.log.replay_ns / 1000,
+        torn_bytes: status.torn_bytes,
+        suspect_bytes: status.suspect_bytes,
+    }
+}
+
+/// Blocks that read as errors.
+pub fn torn(known: &KnownArray, blocks: &[TornBlocks]) -> api::TornList {
+    let bytes = |suspect: bool| {
+        let of_kind = blocks.iter().filter(|blocks| blocks.suspect == suspect);
+        of_kind.map(|blocks| blocks.length_bytes).sum()
+    };
+    api::TornList {
+        array_uuid: known.uuid,
+        array_name: known.name.clone(),
+        torn_bytes: bytes(false),
+        suspect_bytes: bytes(true),
+        extents: blocks.iter().map(torn_extent).collect(),
+    }
+}
+
+fn torn_extent(blocks: &TornBlocks) -> api::TornExtent {
+    let range = |range: &std::ops::Range<u64>| api::ByteRange {
+        offset_bytes: range.start,
+        length_bytes: range.end - range.start,
+    };
+    api::TornExtent {
+        member: blocks.member,
+        kind: match blocks.suspect {
+            true => api::TornKind::Suspect,
+            false => api::TornKind::Torn,
+        },
+        offset_bytes: blocks.offset_bytes,
+        length_bytes: blocks.length_bytes,
+        volume: blocks.volume.iter().map(range).collect(),
+        volume_left_out: blocks.volume_left_out,
     }
 }
 
@@ -176,6 +244,7 @@ fn member(member: &MemberStatus) -> api::Member {
         size_bytes: member.size_bytes,
         read_errors: member.read_errors,
         write_errors: member.write_errors,
+        volatile_cache: member.volatile_cache,
         notes: member.notes.clone(),
     }
 }
@@ -238,6 +307,7 @@ pub fn running(
             dirty,
             needs_resync,
         }),
+        consistency: Some(keeping(status)),
         counters: Some(api::Counters {
             reads: status.reads,
             writes: status.writes,
@@ -279,6 +349,7 @@ pub fn resting(
         generation: known.generation,
         epoch: 0,
         regions: None,
+        consistency: None,
         counters: None,
         kernel: String::new(),
         rebuild_priority_percent: 0,
@@ -297,6 +368,7 @@ fn resting_member(drive: &crate::daemon::state::KnownDrive) -> api::Member {
         size_bytes: 0,
         read_errors: 0,
         write_errors: 0,
+        volatile_cache: None,
         notes: Vec::new(),
     }
 }

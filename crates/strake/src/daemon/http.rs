@@ -108,6 +108,8 @@ pub fn router(manager: Arc<Manager>) -> axum::Router {
         .route("/v1/arrays/{array}/remove", post(remove_member))
         .route("/v1/arrays/{array}/replace", post(replace_member))
         .route("/v1/arrays/{array}/scrub", post(scrub_array))
+        .route("/v1/arrays/{array}/torn", get(torn_blocks))
+        .route("/v1/arrays/{array}/accept", post(accept_suspect))
         .route("/v1/exports", get(list_exports).post(create_export))
         .route(
             "/v1/exports/{export}",
@@ -155,6 +157,8 @@ async fn document() -> Json<utoipa::openapi::OpenApi> {
         remove_member,
         replace_member,
         scrub_array,
+        torn_blocks,
+        accept_suspect,
         list_exports,
         create_export,
         show_export,
@@ -362,6 +366,29 @@ async fn scrub_array(
     Body(request): Body<api::Scrub>,
 ) -> Answer<api::ArrayOutcome> {
     blocking(manager, move |manager| manager.scrub(&array, request)).await
+}
+
+/// Blocks of a running array that read as errors.
+#[utoipa::path(get, path = "/v1/arrays/{array}/torn", tag = "array",
+    params(("array" = String, Path, description = "Name or UUID")),
+    responses((status = 200, body = api::TornList), (status = "default", body = api::ErrorBody)))]
+async fn torn_blocks(manager: Shared, Path(array): Path<String>) -> Answer<api::TornList> {
+    blocking(manager, move |manager| manager.torn(&array)).await
+}
+
+/// Serves suspect blocks as they are from now on. Refused without `force`.
+#[utoipa::path(post, path = "/v1/arrays/{array}/accept", tag = "array", request_body = api::AcceptSuspect,
+    params(("array" = String, Path, description = "Name or UUID")),
+    responses((status = 200, body = api::ArrayOutcome), (status = "default", body = api::ErrorBody)))]
+async fn accept_suspect(
+    manager: Shared,
+    Path(array): Path<String>,
+    Body(request): Body<api::AcceptSuspect>,
+) -> Answer<api::ArrayOutcome> {
+    blocking(manager, move |manager| {
+        manager.accept_suspect(&array, request)
+    })
+    .await
 }
 
 /// Every export.

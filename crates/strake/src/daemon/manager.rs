@@ -12,6 +12,7 @@ mod exports;
 mod lifecycle;
 mod members;
 mod scan;
+mod settings;
 
 use crate::daemon::backend::{ArrayHandle, Backend};
 use crate::daemon::convert::{self, error};

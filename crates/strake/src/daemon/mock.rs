@@ -10,8 +10,8 @@ use strake_api::ExportKind;
 use strake_engine::block::{BlockDevice, BlockInfo, BlockRequest};
 use strake_node::probe::{MemberOf, Probe};
 use strake_node::{
-    ArrayState, ArrayStatus, CreateArray, ErrorKind, ImportArray, MemberState, MemberStatus,
-    NodeError, TaskStatus,
+    ArrayState, ArrayStatus, Consistency, CreateArray, ErrorKind, ImportArray, LogReport,
+    MemberState, MemberStatus, NodeError, TaskStatus, TornBlocks,
 };
 use strake_reactor::buffer::Buffer;
 use strake_reactor::drive::{DriveInfo, DriveSpec, FaultPlan, OpenError};
@@ -43,6 +43,8 @@ pub struct MockNode {
     /// The last import's known generation.
     pub known_generation: Mutex<Option<u64>>,
     pub shut_down: AtomicBool,
+    /// Torn and suspect bytes of the arrays made from now on.
+    pub doubt: Mutex<(u64, u64)>,
 }
 
 pub fn refused(kind: ErrorKind, message: &str) -> NodeError {
@@ -53,7 +55,7 @@ pub fn refused(kind: ErrorKind, message: &str) -> NodeError {
 }
 
 fn path_of(spec: &DriveSpec) -> String {
-    spec.0.trim_start_matches("faulty:").to_owned()
+    crate::drives::unwrapped(&spec.0).to_owned()
 }
 
 impl MockNode {
@@ -102,13 +104,13 @@ impl Backend for MockNode {
             drives.insert(path.clone(), Some(member));
         }
         drop(drives);
-        Ok(MockArray::start(
-            &self.drives,
-            array_uuid,
-            &request.name,
-            paths.into_iter().map(Some).collect(),
-            false,
-        ))
+        let places = paths.into_iter().map(Some).collect();
+        let array = MockArray::start(&self.drives, array_uuid, &request.name, places, false);
+        {
+            let mut status = array.status.lock().unwrap();
+            (status.torn_bytes, status.suspect_bytes) = *self.doubt.lock().unwrap();
+        }
+        Ok(array)
     }
 
     fn import(&self, request: ImportArray) -> Result<Arc<dyn ArrayHandle>, NodeError> {
@@ -266,6 +268,7 @@ fn status(uuid: Uuid, name: &str, places: Vec<Option<String>>, read_only: bool) 
             size_bytes: 1 << 30,
             read_errors: 0,
             write_errors: 0,
+            volatile_cache: None,
             notes: Vec::new(),
         });
     let members: Vec<MemberStatus> = members.collect();
@@ -290,6 +293,11 @@ fn status(uuid: Uuid, name: &str, places: Vec<Option<String>>, read_only: bool) 
         last_scrub: None,
         generation: 0,
         epoch: 1,
+        policy: Consistency::Log,
+        log_bytes: 16 << 20,
+        log: LogReport::default(),
+        torn_bytes: 0,
+        suspect_bytes: 0,
         region_size_bytes: 1 << 20,
         regions: [900, 100, 0, 0],
         kernel: "mock".into(),
@@ -352,6 +360,30 @@ impl ArrayHandle for MockArray {
     }
     fn set_rebuild_priority(&self, percent: u8) -> Result<(), NodeError> {
         self.status.lock().unwrap().rebuild_priority = percent;
+        Ok(())
+    }
+    fn set_policy(&self, policy: Consistency) -> Result<(), NodeError> {
+        self.status.lock().unwrap().policy = policy;
+        Ok(())
+    }
+    fn torn(&self) -> Result<Vec<TornBlocks>, NodeError> {
+        let status = self.status.lock().unwrap();
+        let blocks = |suspect, length_bytes| TornBlocks {
+            member: 1,
+            suspect,
+            offset_bytes: u64::from(suspect) << 20,
+            length_bytes,
+            volume: std::iter::once(0..length_bytes).collect(),
+            volume_left_out: 0,
+        };
+        let both = [(false, status.torn_bytes), (true, status.suspect_bytes)];
+        let listed = both.into_iter().filter(|(_, bytes)| *bytes > 0);
+        Ok(listed
+            .map(|(suspect, bytes)| blocks(suspect, bytes))
+            .collect())
+    }
+    fn accept_suspect(&self) -> Result<(), NodeError> {
+        self.status.lock().unwrap().suspect_bytes = 0;
         Ok(())
     }
     fn inject(&self, _member: u16, fault: Option<FaultPlan>) -> Result<(), NodeError> {

@@ -6,11 +6,21 @@ fn relative_paths_become_absolute_also_within_a_wrapper() {
     let d0 = here.join("d0.img").to_string_lossy().into_owned();
     assert_eq!(absolute("d0.img"), d0);
     assert_eq!(absolute("faulty:d0.img"), format!("faulty:{d0}"));
+    let both = "cache=none:faulty:";
+    assert_eq!(absolute(&format!("{both}d0.img")), format!("{both}{d0}"));
+    let recorded = "recorded:/log:faulty:";
+    assert_eq!(
+        absolute(&format!("{recorded}d0.img")),
+        format!("{recorded}{d0}")
+    );
+    assert_eq!(unwrapped(&format!("{recorded}{d0}")), d0);
     for same in [
         "/dev/null",
         "memory:64MiB",
         "null:1G:x",
         "faulty:memory:1G",
+        "paced:cm7:1G",
+        "cache=some:d0.img",
         "",
     ] {
         assert_eq!(absolute(same), same);
@@ -34,10 +44,12 @@ fn one_drive_named_in_several_ways_is_one_drive() {
     let texts = |paths: &[&str]| paths.iter().map(|p| p.to_string()).collect::<Vec<_>>();
     let (file, link) = (file.to_str().unwrap(), link.to_str().unwrap());
     let wrapped = format!("faulty:{file}");
+    let told = format!("cache=none:{file}");
     assert_eq!(
         distinct(texts(&[&wrapped, file, link, "memory:1G:a", "memory:1G:b"])),
         texts(&[&wrapped, "memory:1G:a", "memory:1G:b"]),
     );
+    assert_eq!(distinct(texts(&[&told, &wrapped, link])), texts(&[&told]));
 }
 
 /// A probe of a drive with nothing on it.

@@ -9,6 +9,7 @@ fn request() -> AreaRequest {
         strip_size_bytes: 64 * KIB,
         block_size_bytes: 4096,
         log_bytes: None,
+        log_bytes_min: 0,
         checksums: false,
     }
 }
@@ -56,15 +57,45 @@ fn the_smallest_drive_holds_a_few_regions_and_smaller_ones_are_refused() {
     assert_eq!(error, expected);
     assert!(error.to_string().contains("(8 MiB)"), "{error}");
     assert!(Areas::plan(0, &request()).is_err());
-    let large_log = AreaRequest {
-        log_bytes: Some(100 * MIB),
-        ..request()
+}
+
+#[test]
+fn a_log_takes_1_mib_to_a_quarter_of_the_drive() {
+    let with_log = |size: u64, log: u64| {
+        let log_bytes = Some(log);
+        let request = AreaRequest {
+            log_bytes,
+            ..request()
+        };
+        Areas::plan(size, &request).map(|plan| plan.areas.log.length)
     };
-    let Err(AreaError::TooSmall { needed_bytes, .. }) = Areas::plan(16 * MIB, &large_log) else {
-        panic!("a log of 100 MiB does not fit");
-    };
-    assert!(Areas::plan(needed_bytes, &large_log).is_ok());
-    assert!(Areas::plan(needed_bytes - MIB, &large_log).is_err());
+    for (size, log, expected) in [
+        (64 * MIB, MIB, MIB),
+        (64 * MIB, MIB + 1, 2 * MIB),
+        (64 * MIB, 16 * MIB, 16 * MIB),
+        (TIB, 4 * GIB, 4 * GIB),
+    ] {
+        assert_eq!(with_log(size, log), Ok(expected));
+    }
+    for (size, log, most) in [
+        (64 * MIB, MIB - 1, 16 * MIB),
+        (64 * MIB, 0, 16 * MIB),
+        (64 * MIB, 16 * MIB + 1, 16 * MIB),
+        (TIB, 4 * GIB + 1, 4 * GIB),
+        (TIB, u64::MAX, 4 * GIB),
+    ] {
+        let expected = AreaError::LogSize {
+            log_bytes: log,
+            least_bytes: 1 << 20,
+            most_bytes: most,
+            size_bytes: size,
+        };
+        assert_eq!(with_log(size, log), Err(expected));
+    }
+    assert!(matches!(
+        with_log(MIB, 64 * MIB),
+        Err(AreaError::TooSmall { .. })
+    ));
 }
 
 #[test]
@@ -146,6 +177,7 @@ proptest! {
         let request = AreaRequest {
             strip_size_bytes: 1 << strip_shift,
             log_bytes: log_mib.map(|mib| mib * MIB),
+            log_bytes_min: 0,
             checksums,
             ..request()
         };

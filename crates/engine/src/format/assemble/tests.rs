@@ -60,7 +60,7 @@ impl Rig {
     /// A start on `drives`: absent members that were in the array are recorded as missing, under a
     /// new lineage.
     fn start_on(&mut self, drives: &[usize], lineage: u128) {
-        self.now.raise_for_start();
+        self.now.raise_for_start(None);
         let members = self.now.members.iter().enumerate();
         let absent: Vec<u16> = members
             .filter(|(place, m)| m.state.is_in_array() && !drives.contains(place))

@@ -12,6 +12,7 @@ pub(in super::super) fn sample(level: Level, groups: u16, data: u16, parity: u16
         strip_size_bytes: 64 << 10,
         block_size_bytes: 4096,
         log_bytes: None,
+        log_bytes_min: 0,
         checksums: false,
     };
     let plan = Areas::plan(GIB, &request).unwrap();
@@ -286,8 +287,8 @@ fn every_field_is_distrusted() {
         ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, 0)),
         ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, 4097)),
         ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, !4095)),
-        ("reserved space", |raw| raw[RESERVED_3.at + 31] = 1),
-        ("restripe", |raw| raw[RESTRIPE.at] = 1),
+        ("reserved space", |raw| raw[RESERVED_3.at + 23] = 1),
+        ("restripe direction", |raw| raw[RESTRIPE.at] = 1),
         ("reserved space", |raw| raw[4095] = 1),
         ("superblock A", |raw| raw[AREAS.at + 1] = 0),
         ("region map, copy 0", |raw| raw[AREAS.at + 16] = 1),

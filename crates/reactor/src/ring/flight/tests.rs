@@ -10,6 +10,7 @@ fn answers_lead_on_or_end() {
         registered: false,
         zeroing,
         durability,
+        when: WhenDurable::OnRequest,
     };
     let flight = |job| Flight {
         drive: 0,

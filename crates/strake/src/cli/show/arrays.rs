@@ -1,7 +1,8 @@
 //! Arrays: the list, the page of one, and what a scan found.
 
-use super::drives::{dash, indented, size_or_dash, size_with_bytes};
+use super::drives::{cache, dash, indented, size_or_dash, size_with_bytes};
 use super::exports;
+use super::torn::torn_bytes;
 use crate::cli::table::{pairs, table};
 use crate::size::{human, human_seconds};
 use strake_api::{self as api, ArrayState, MemberState};
@@ -198,6 +199,9 @@ fn facts(array: &api::ArrayDetail) -> Vec<(&'static str, String)> {
             ),
         ));
     }
+    if let Some(keeping) = &array.consistency {
+        facts.extend(consistency(keeping));
+    }
     if let Some(counters) = &array.counters {
         facts.push(("reads", requests(counters.reads, counters.read_bytes)));
         facts.push(("writes", requests(counters.writes, counters.write_bytes)));
@@ -236,6 +240,46 @@ fn level(array: &api::ArrayDetail) -> String {
     }
 }
 
+/// What keeps parity true over a crash, and what that did at the last start.
+fn consistency(keeping: &api::Consistency) -> Vec<(&'static str, String)> {
+    let logs = matches!(keeping.policy, api::Policy::Log | api::Policy::LogAll);
+    let mut facts = Vec::new();
+    let mut policy = keeping.policy.name().to_owned();
+    if logs || keeping.log_entries > 0 {
+        policy += &format!(
+            ", {} a member, {} entries in force",
+            human(keeping.log_size_bytes),
+            keeping.log_entries
+        );
+    }
+    facts.push(("policy", policy));
+    if logs {
+        let mut start = format!(
+            "{} log entries replayed, {} void, protected after {}",
+            keeping.replayed_entries,
+            keeping.voided_entries,
+            short_time(keeping.protected_after_us)
+        );
+        if keeping.torn_blocks > 0 {
+            start += &format!(", {} blocks torn", keeping.torn_blocks);
+        }
+        facts.push(("last start", start));
+    }
+    let listed = torn_bytes(keeping.torn_bytes, keeping.suspect_bytes);
+    if !listed.is_empty() {
+        facts.push(("read as errors", listed));
+    }
+    facts
+}
+
+/// "340 ms", "1.25 s"
+fn short_time(us: u64) -> String {
+    match us {
+        0..1_000_000 => format!("{} ms", us.div_ceil(1000)),
+        _ => format!("{:.2} s", us as f64 / 1e6),
+    }
+}
+
 fn generation(array: &api::ArrayDetail) -> String {
     match array.epoch {
         0 => format!("{} (last seen)", array.generation),
@@ -263,7 +307,15 @@ fn members(array: &api::ArrayDetail) -> String {
     if grouped {
         header.push("GROUP");
     }
-    header.extend(["STATE", "DRIVE", "SERIAL", "SIZE", "ERRORS R/W", "NOTES"]);
+    header.extend([
+        "STATE",
+        "DRIVE",
+        "SERIAL",
+        "SIZE",
+        "CACHE",
+        "ERRORS R/W",
+        "NOTES",
+    ]);
     let rows = array.members.iter().map(|member| {
         let mut row = vec![member.index.to_string()];
         if grouped {
@@ -274,14 +326,24 @@ fn members(array: &api::ArrayDetail) -> String {
             dash(member.path.as_deref().unwrap_or("")),
             dash(&member.serial),
             size_or_dash(member.size_bytes),
+            cache(member.volatile_cache).to_owned(),
             format!("{}/{}", member.read_errors, member.write_errors),
-            member.notes.join("; "),
+            notes(member),
         ]);
         row
     });
     let rows = rows.collect();
-    let right: &[usize] = if grouped { &[0, 1, 5, 6] } else { &[0, 4, 5] };
+    let right: &[usize] = if grouped { &[0, 1, 5, 7] } else { &[0, 4, 6] };
     table(&header, rows, right, "none")
+}
+
+/// Notes without the one that the column says in a word.
+fn notes(member: &api::Member) -> String {
+    let notes = member.notes.iter().map(String::as_str);
+    let others: Vec<&str> = notes
+        .filter(|note| !note.starts_with("write cache: "))
+        .collect();
+    others.join("; ")
 }
 
 fn exports_of(array: &api::ArrayDetail) -> String {

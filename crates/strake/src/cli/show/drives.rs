@@ -12,11 +12,12 @@ pub fn drive_list(list: &api::DriveList) -> String {
             size_or_dash(drive.size_bytes),
             dash(&drive.serial),
             dash(&drive.model),
+            cache(drive.volatile_cache).to_owned(),
             drive.usage_text.clone(),
         ]
     });
     table(
-        &["DRIVE", "SIZE", "SERIAL", "MODEL", "USE"],
+        &["DRIVE", "SIZE", "SERIAL", "MODEL", "CACHE", "USE"],
         rows.collect(),
         &[1],
         "no drives that could be members; files can be, too: name them by their path",
@@ -34,6 +35,7 @@ pub fn drive_detail(detail: &api::DriveDetail) -> String {
         ("block size", format!("{} bytes", drive.block_size_bytes)),
         ("serial", dash(&drive.serial)),
         ("model", dash(&drive.model)),
+        ("write cache", cache(drive.volatile_cache).to_owned()),
     ];
     if let Some(by) = &detail.in_use {
         rows.push(("in use", by.clone()));
@@ -61,6 +63,15 @@ pub fn drive_detail(detail: &api::DriveDetail) -> String {
 /// Every line two spaces in.
 pub(super) fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// A drive's write cache in a word: what it completed a power cut may take back, or not.
+pub(super) fn cache(volatile: Option<bool>) -> &'static str {
+    match volatile {
+        Some(true) => "volatile",
+        Some(false) => "protected",
+        None => "-",
+    }
 }
 
 pub(super) fn dash(text: &str) -> String {

@@ -36,6 +36,17 @@ pub fn detail() -> api::ArrayDetail {
             dirty: 2,
             needs_resync: 0,
         }),
+        consistency: Some(api::Consistency {
+            policy: api::Policy::Log,
+            log_size_bytes: 16 << 20,
+            log_entries: 3,
+            replayed_entries: 12,
+            voided_entries: 1,
+            torn_blocks: 0,
+            protected_after_us: 31_400,
+            torn_bytes: 0,
+            suspect_bytes: 0,
+        }),
         counters: Some(api::Counters {
             reads: 10,
             writes: 20,
@@ -63,6 +74,7 @@ fn member(index: u16) -> api::Member {
         size_bytes: 1 << 30,
         read_errors: 0,
         write_errors: 0,
+        volatile_cache: Some(index == 0),
         notes: Vec::new(),
     }
 }
@@ -94,6 +106,8 @@ level             raid5, 2 data + 1 parity
 size              2 GiB (2147483648 bytes)
 strip, block      64 KiB, 4 KiB
 regions           900 unwritten, 100 clean, 2 dirty, 0 to resync, of 1 MiB a member
+policy            log, 16 MiB a member, 3 entries in force
+last start        12 log entries replayed, 1 void, protected after 32 ms
 reads             10 requests, 40 KiB
 writes            20 requests, 80 KiB
 stripe writes     1 full-stripe, 2 read-modify-write, 3 reconstruct-write, 4 joined
@@ -103,10 +117,10 @@ rebuild priority  50 %
 starts by itself  yes
 
 members
-  MEMBER  STATE   DRIVE    SERIAL   SIZE  ERRORS R/W  NOTES
-       0  active  /srv/d0  S0      1 GiB         0/0
-       1  active  /srv/d1  S1      1 GiB         0/0
-       2  active  /srv/d2  S2      1 GiB         0/0
+  MEMBER  STATE   DRIVE    SERIAL   SIZE  CACHE      ERRORS R/W  NOTES
+       0  active  /srv/d0  S0      1 GiB  volatile          0/0
+       1  active  /srv/d1  S1      1 GiB  protected         0/0
+       2  active  /srv/d2  S2      1 GiB  protected         0/0
 "
     );
 }
@@ -156,6 +170,7 @@ fn states_that_do_not_serve_say_how_to_start() {
     array.geometry = None;
     array.regions = None;
     array.counters = None;
+    array.consistency = None;
     array.kernel = String::new();
     array.state = ArrayState::Offline;
     array.reason = Some("no drive was found".into());
@@ -225,6 +240,7 @@ fn the_list_of_drives() {
         block_size_bytes: 512,
         serial: "S".into(),
         model: String::new(),
+        volatile_cache: Some(true),
         usage,
         usage_text: text.into(),
         array_uuid: None,
@@ -240,9 +256,9 @@ fn the_list_of_drives() {
     assert_eq!(
         drive_list(&list),
         "\
-DRIVE      SIZE  SERIAL  MODEL  USE
-/dev/sda  1 GiB  S       -      free
-/dev/sdb  1 GiB  S       -      member 3 of data
+DRIVE      SIZE  SERIAL  MODEL  CACHE     USE
+/dev/sda  1 GiB  S       -      volatile  free
+/dev/sdb  1 GiB  S       -      volatile  member 3 of data
 "
     );
 }
@@ -256,6 +272,7 @@ fn the_page_of_a_drive_shows_its_superblock() {
             block_size_bytes: 512,
             serial: "S".into(),
             model: "M".into(),
+            volatile_cache: Some(false),
             usage: api::DriveUse::Member,
             usage_text: "member 3 of data".into(),
             array_uuid: None,
@@ -280,6 +297,7 @@ size          4 KiB (4096 bytes)
 block size    512 bytes
 serial        S
 model         M
+write cache   protected
 superblock A  valid
 superblock B  checksum does not match
 note: buffered I/O
@@ -288,6 +306,68 @@ superblock
   generation  7
 "
     );
+}
+
+#[test]
+fn the_page_says_what_reads_as_errors() {
+    let mut array = detail();
+    let keeping = array.consistency.as_mut().unwrap();
+    keeping.policy = api::Policy::Resync;
+    keeping.log_entries = 0;
+    (keeping.torn_bytes, keeping.suspect_bytes) = (8192, 1 << 20);
+    array.members[0].notes = vec!["write cache: volatile (a file)".into(), "slow".into()];
+    let page = array_detail(&array);
+    assert!(page.contains("policy            resync\n"), "{page}");
+    assert!(!page.contains("last start"), "{page}");
+    let line = "read as errors    8 KiB torn, 1 MiB suspect\n";
+    assert!(page.contains(line), "{page}");
+    assert!(page.contains("0/0  slow\n"), "{page}");
+}
+
+#[test]
+fn the_list_of_torn_blocks_says_how_to_heal_them() {
+    let range = |offset_bytes| api::ByteRange {
+        offset_bytes,
+        length_bytes: 4096,
+    };
+    let extent = |kind, volume, volume_left_out| api::TornExtent {
+        member: 2,
+        kind,
+        offset_bytes: 65_536,
+        length_bytes: 4096,
+        volume,
+        volume_left_out,
+    };
+    let mut list = api::TornList {
+        array_uuid: Uuid::from_u128(1),
+        array_name: "data".into(),
+        torn_bytes: 8192,
+        suspect_bytes: 4096,
+        extents: vec![
+            extent(api::TornKind::Torn, vec![range(0)], 0),
+            extent(api::TornKind::Torn, Vec::new(), 0),
+            extent(
+                api::TornKind::Suspect,
+                (0..6).map(|at| range(at << 16)).collect(),
+                7,
+            ),
+        ],
+    };
+    assert_eq!(
+        torn_list(&list),
+        "\
+data: 8 KiB torn, 4 KiB suspect read as errors
+  MEMBER  KIND     OFFSET  LENGTH  VOLUME BYTES
+       2  torn      65536    4096  0+4096
+       2  torn      65536    4096  parity
+       2  suspect   65536    4096  0+4096, 65536+4096, 131072+4096, 196608+4096 and 9 more
+heal a block by writing it whole, as restored from a backup; a file system's or a
+database's own check says which file it belongs to
+accept all that is suspect as it is, right or wrong: strake array accept data --force
+"
+    );
+    list.extents.clear();
+    assert_eq!(torn_list(&list), "data: no block reads as an error\n");
 }
 
 #[test]

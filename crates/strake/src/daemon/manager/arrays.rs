@@ -33,6 +33,8 @@ impl Manager {
             name: request.name.clone(),
             geometry,
             drives: request.drives.iter().cloned().map(DriveSpec).collect(),
+            policy: request.policy.map(convert::consistency),
+            log_bytes: request.log_size_bytes,
             force: request.force,
         });
         let handle = created.map_err(node_error)?;
@@ -190,30 +192,6 @@ impl Manager {
             );
         }
         Ok(message)
-    }
-
-    /// Changes settings of a running array.
-    pub fn set_array(&self, array: &str, request: api::SetArray) -> Result<api::ArrayOutcome> {
-        let known = self.resolve(array)?;
-        let handle = self.running(&known)?;
-        let Some(percent) = request.rebuild_priority_percent else {
-            let text = "nothing to set was given: use --rebuild-priority 1..100";
-            return Err(error(ErrorKind::Invalid, text));
-        };
-        if !(1..=100).contains(&percent) {
-            let text = format!("a rebuild priority of {percent} is not possible: use 1 to 100");
-            return Err(error(ErrorKind::Invalid, text));
-        }
-        let before = handle.status().map_err(node_error)?.rebuild_priority;
-        if before != percent {
-            handle.set_rebuild_priority(percent).map_err(node_error)?;
-            self.refresh(known.uuid, &[])?;
-        }
-        let message = match before == percent {
-            true => format!("rebuild priority of {} is already {percent} %", known.name),
-            false => format!("rebuild priority of {} set to {percent} %", known.name),
-        };
-        self.outcome(known.uuid, before != percent, message)
     }
 
     /// Starts an array from these drives, remembers it and brings its exports back. On error the

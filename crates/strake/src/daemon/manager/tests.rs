@@ -86,6 +86,8 @@ pub fn create(name: &str, drives: Vec<String>) -> api::CreateArray {
         group_size: None,
         parity: None,
         copies: None,
+        policy: None,
+        log_size_bytes: None,
         force: false,
     }
 }
@@ -368,13 +370,19 @@ fn members_are_named_by_index_and_path_also_when_they_are_gone() {
 #[test]
 fn a_wrapped_drive_is_remembered_with_its_wrapper() {
     let host = Host::new(3);
-    let drives = vec!["faulty:/d0".into(), "/d1".into(), "/d2".into()];
+    let texts = ["faulty:/d0", "cache=none:/d1", "cache=volatile:faulty:/d2"];
+    let drives = texts.map(String::from).to_vec();
     host.manager.create_array(&create("data", drives)).unwrap();
-    let known = host.manager.inner().state.arrays[0].clone();
-    assert_eq!(known.drives[0].spec.as_deref(), Some("faulty:/d0"));
+    let known = |host: &Host| host.manager.inner().state.arrays[0].clone();
+    let specs = |host: &Host| {
+        known(host)
+            .drives
+            .into_iter()
+            .map(|drive| drive.spec.unwrap())
+    };
+    assert!(specs(&host).eq(texts));
     let host = host.restart();
-    let known = host.manager.inner().state.arrays[0].clone();
-    assert_eq!(known.drives[0].spec.as_deref(), Some("faulty:/d0"));
+    assert!(specs(&host).eq(texts));
 }
 
 #[test]
@@ -554,6 +562,7 @@ fn settings_are_checked_and_say_whether_they_changed() {
             "data",
             api::SetArray {
                 rebuild_priority_percent: percent,
+                policy: None,
             },
         )
     };
@@ -561,6 +570,60 @@ fn settings_are_checked_and_say_whether_they_changed() {
     assert!(!set(Some(80)).unwrap().changed);
     assert_eq!(kind(set(Some(0))), ErrorKind::Invalid);
     assert_eq!(kind(set(None)), ErrorKind::Invalid);
+}
+
+#[test]
+fn the_policy_is_set_alone_or_with_others_and_nothing_half_way() {
+    let host = Host::new(3);
+    host.create("data", 0..3);
+    let set = |policy, percent| {
+        let request = api::SetArray {
+            rebuild_priority_percent: percent,
+            policy: Some(policy),
+        };
+        host.manager.set_array("data", request)
+    };
+    let policy = || host.show("data").consistency.unwrap().policy;
+    assert!(!set(api::Policy::Log, None).unwrap().changed);
+    for wanted in [api::Policy::Resync, api::Policy::LogAll, api::Policy::None] {
+        let outcome = set(wanted, None).unwrap();
+        assert!(outcome.changed && policy() == wanted);
+        assert!(
+            outcome.message.contains(wanted.name()),
+            "{}",
+            outcome.message
+        );
+    }
+    assert_eq!(kind(set(api::Policy::Log, Some(0))), ErrorKind::Invalid);
+    assert_eq!(policy(), api::Policy::None);
+    let both = set(api::Policy::Log, Some(80)).unwrap();
+    assert_eq!(
+        both.message,
+        "policy of data set to log; rebuild priority of data set to 80 %"
+    );
+}
+
+#[test]
+fn suspect_blocks_are_listed_and_accepted_only_by_force() {
+    let host = Host::new(6);
+    host.create("sound", 0..3);
+    *host.node.doubt.lock().unwrap() = (4096, 8192);
+    host.create("data", 3..6);
+    let accept_of = |array, force| {
+        let request = api::AcceptSuspect { force };
+        host.manager.accept_suspect(array, request)
+    };
+    assert!(!accept_of("sound", false).unwrap().changed);
+    assert!(host.manager.torn("sound").unwrap().extents.is_empty());
+    let accept = |force| accept_of("data", force);
+    let list = host.manager.torn("data").unwrap();
+    assert_eq!((list.torn_bytes, list.suspect_bytes), (4096, 8192));
+    assert_eq!(list.extents[1].kind, api::TornKind::Suspect);
+    assert_eq!(kind(accept(false)), ErrorKind::Refused);
+    let outcome = accept(true).unwrap();
+    assert!(outcome.changed);
+    let keeping = outcome.array.consistency.unwrap();
+    assert_eq!((keeping.torn_bytes, keeping.suspect_bytes), (4096, 0));
 }
 
 #[test]

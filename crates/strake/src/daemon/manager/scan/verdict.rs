@@ -117,7 +117,7 @@ pub(super) fn verdict(
         notes.push("starts degraded");
     }
     if !newest.clean {
-        notes.push("was not stopped cleanly, is resynced after the start");
+        notes.push("was not stopped cleanly, is made consistent at the start");
     }
     (true, (!notes.is_empty()).then(|| notes.join("; ")))
 }

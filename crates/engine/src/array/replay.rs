@@ -1,0 +1,683 @@
+//! The start after a crash: the log is read, and the rows it speaks of are made whole.
+//!
+//! ```text
+//! read every ring → newest entry of each row → read what it wrote → resolve ([`row`])
+//!   → torn blocks listed durably → parities (and lost data) written → flush → epoch raised
+//! ```
+//!
+//! Nothing is served before the end, and the epoch is raised after it, so a crash on the way is
+//! another replay. Which members can be believed is what the superblock says today: a member is
+//! refilled only where no entry of before is in force, so today's progress never meets an older
+//! entry that matters.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::format::Extent;
+use crate::format::log::record::{self, Entry, RECORD_ALIGN};
+use crate::format::log::ring;
+use crate::format::superblock::MemberState;
+use crate::format::torn::{TornExtent, TornKind};
+use row::{Known, Row};
+
+mod row;
+#[cfg(test)]
+mod tests;
+
+/// Bytes of one read of a ring.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// Reads of a ring in flight.
+const CHUNKS_MAX: usize = 8;
+/// Rows being made whole at a time.
+const SEGMENTS_MAX: usize = 64;
+/// Index of the tokens of the flush at the end; others name a read or a segment.
+const FLUSH: u32 = 0xff_ffff;
+
+/// An entry with what its carriers say.
+pub(super) struct Found {
+    entry: Entry,
+    /// Payloads by member.
+    payloads: Vec<(u16, Vec<u8>)>,
+}
+
+/// Reading one member's ring.
+struct Scan {
+    member: MemberIndex,
+    bytes: Vec<u8>,
+    /// Ranges to be read.
+    todo: Vec<Extent>,
+    reading: Vec<Option<Extent>>,
+}
+
+/// What a segment's I/O is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Stage {
+    #[default]
+    Read,
+    /// Until the torn list is durable.
+    List,
+    Write,
+}
+
+/// Rows of one stripe with the same entries in force.
+#[derive(Default)]
+struct Segment {
+    stripe: u64,
+    start: u32,
+    end: u32,
+    /// Entries that wrote there, newest first.
+    entries: Vec<u64>,
+    stage: Stage,
+    outstanding: u32,
+    /// Something could not be read: block by block, perhaps most of it can.
+    split: bool,
+    strips: Vec<Known>,
+    writes: Vec<(usize, Vec<u8>)>,
+}
+
+/// The replay under way.
+pub(super) struct Replayer {
+    from: Replay,
+    began_ns: u64,
+    members: VecDeque<MemberIndex>,
+    scan: Option<Scan>,
+    /// Every ring has been read.
+    scanned: bool,
+    /// Entries below are retired, as some record says.
+    retired: u64,
+    found: BTreeMap<u64, Found>,
+    unreadable: Vec<MemberIndex>,
+    todo: Vec<Segment>,
+    segments: Slots<Segment>,
+    listing: Vec<u32>,
+    flushing: u32,
+    flushed: bool,
+    regions_left: bool,
+    stepping: bool,
+}
+
+impl Array {
+    pub(super) fn replay_begin(&mut self, from: Replay, out: &mut Vec<Action>) {
+        let members = self.live_members().collect();
+        self.replayer = Some(Box::new(Replayer {
+            from,
+            began_ns: self.now_ns,
+            members,
+            scan: None,
+            scanned: false,
+            retired: 0,
+            found: BTreeMap::new(),
+            unreadable: Vec::new(),
+            todo: Vec::new(),
+            segments: Slots::default(),
+            listing: Vec::new(),
+            flushing: 0,
+            flushed: false,
+            regions_left: false,
+            stepping: false,
+        }));
+        self.replay_scan_next(out);
+    }
+
+    fn replayer(&mut self) -> &mut Replayer {
+        self.replayer.as_mut().expect("a replay is under way")
+    }
+
+    fn replay_scan_next(&mut self, out: &mut Vec<Action>) {
+        let area = ring(self.meta.superblock().areas.log);
+        let Some(member) = self.replayer().members.pop_front() else {
+            return self.replay_rows(out);
+        };
+        let mut todo = Vec::new();
+        let mut at = 0;
+        while at < area.length {
+            let length = CHUNK_BYTES.min(area.length - at);
+            todo.push(Extent::new(at, length));
+            at += length;
+        }
+        todo.reverse();
+        self.replayer().scan = Some(Scan {
+            member,
+            bytes: vec![0; area.length as usize],
+            todo,
+            reading: Vec::new(),
+        });
+        self.replay_scan_read(out);
+    }
+
+    fn replay_scan_read(&mut self, out: &mut Vec<Action>) {
+        let area = ring(self.meta.superblock().areas.log);
+        let scan = self.replayer().scan.as_mut().expect("a ring is read");
+        let member = scan.member;
+        let mut reads = Vec::new();
+        while scan.reading.iter().flatten().count() < CHUNKS_MAX
+            && let Some(extent) = scan.todo.pop()
+        {
+            let free = scan.reading.iter().position(Option::is_none);
+            let slot = free.unwrap_or_else(|| {
+                scan.reading.push(None);
+                scan.reading.len() - 1
+            });
+            scan.reading[slot] = Some(extent);
+            reads.push((slot, extent));
+        }
+        for (slot, extent) in reads {
+            let io = Io {
+                token: Token::new(Class::Replay, slot as u32, u32::from(member.0)),
+                member,
+                offset: area.offset + extent.offset,
+                length: extent.length as u32,
+                kind: IoKind::ReadMeta,
+            };
+            self.member_io(io, out);
+        }
+    }
+
+    pub(super) fn replay_io_done(
+        &mut self,
+        token: Token,
+        result: Result<(), IoError>,
+        bytes: &[u8],
+        out: &mut Vec<Action>,
+    ) {
+        if token.index() == FLUSH {
+            let member = MemberIndex(token.part() as u16);
+            self.member_io_ended(member);
+            self.broken |= result.is_err() && !self.write_failed(member, out);
+            self.replayer().flushing -= 1;
+            return self.replay_step(out);
+        }
+        if self.replayer().scan.is_some() {
+            self.replay_scanned(token, result, bytes, out);
+        } else {
+            self.segment_io_done(token, result, bytes, out);
+        }
+    }
+
+    fn replay_scanned(
+        &mut self,
+        token: Token,
+        result: Result<(), IoError>,
+        bytes: &[u8],
+        out: &mut Vec<Action>,
+    ) {
+        let member = MemberIndex(token.part() as u16);
+        self.member_io_ended(member);
+        let replayer = self.replayer.as_mut().expect("a replay is under way");
+        let scan = replayer.scan.as_mut().expect("a ring is read");
+        let extent = scan.reading[token.index() as usize]
+            .take()
+            .expect("a read is under way");
+        match result {
+            Ok(()) => {
+                let at = extent.offset as usize;
+                scan.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            Err(IoError::Range) if extent.length > RECORD_ALIGN as u64 => {
+                // Which page is it?
+                let step = RECORD_ALIGN as u64;
+                let pages = (extent.offset..extent.offset + extent.length).step_by(RECORD_ALIGN);
+                scan.todo.extend(pages.map(|at| Extent::new(at, step)));
+            }
+            Err(error) => {
+                if error == IoError::Gone {
+                    scan.todo.clear();
+                    self.read_failed(member, error, out);
+                }
+                // A member that is lost takes its log with it.
+                let lives = self.members[member.at()].is_live();
+                let replayer = self.replayer();
+                if lives && !replayer.unreadable.contains(&member) {
+                    replayer.unreadable.push(member);
+                }
+            }
+        }
+        let scan = self.replayer().scan.as_ref().expect("a ring is read");
+        if !scan.todo.is_empty() {
+            self.replay_scan_read(out);
+        } else if scan.reading.iter().all(Option::is_none) {
+            let scan = self.replayer().scan.take().expect("a ring is read");
+            self.replay_parse(&scan);
+            self.replay_scan_next(out);
+        }
+    }
+
+    /// Takes every whole record of the epoch before out of a ring's bytes.
+    fn replay_parse(&mut self, scan: &Scan) {
+        let area = ring(self.meta.superblock().areas.log);
+        let array_uuid = self.meta.superblock().array_uuid;
+        let member_uuid = self.members[scan.member.at()].uuid;
+        let replayer = self.replayer.as_mut().expect("a replay is under way");
+        let mut at = 0;
+        while at < scan.bytes.len() {
+            let raw = &scan.bytes[at..];
+            let record = record::claimed_bytes(raw)
+                .and_then(|_| record::decode(raw, area.offset + at as u64).ok())
+                .filter(|record| {
+                    record.head.array_uuid == array_uuid
+                        && record.head.member_uuid == member_uuid
+                        && record.head.epoch == replayer.from.epoch
+                        && record.head.lineage == replayer.from.lineage
+                });
+            let Some(record) = record else {
+                at += RECORD_ALIGN;
+                continue;
+            };
+            at += record.bytes;
+            replayer.retired = replayer.retired.max(record.head.oldest);
+            for (number, entry) in (record.head.number << 16..).zip(record.entries) {
+                if entry.head.sequence < replayer.retired {
+                    continue;
+                }
+                let payload = raw[entry.payload.clone()].to_vec();
+                let order = if planted::on(Planted::SeparateRings) {
+                    number
+                } else {
+                    entry.head.sequence
+                };
+                let found = replayer.found.entry(order).or_insert_with(|| Found {
+                    entry,
+                    payloads: Vec::new(),
+                });
+                found.payloads.push((scan.member.0, payload));
+            }
+        }
+    }
+
+    /// All rings are read: which rows are concerned, and what of the logs could not be read?
+    fn replay_rows(&mut self, out: &mut Vec<Action>) {
+        let replayer = self.replayer.as_mut().expect("a replay is under way");
+        replayer.scanned = true;
+        let retired = replayer.retired;
+        replayer
+            .found
+            .retain(|_, found| found.entry.head.sequence >= retired);
+        let strips = self.geometry.strips();
+        let stripes = self.geometry.stripes();
+        let strip_bytes = self.geometry.strip_bytes();
+        // What contradicts the geometry was not written by this array.
+        replayer.found.retain(|_, found| {
+            let head = &found.entry.head;
+            head.stripe < stripes
+                && u64::from(head.end) <= strip_bytes
+                && (head.written | head.live | head.carriers) & !plan::mask(strips) == 0
+        });
+        replayer.todo = segments(&replayer.found, strips);
+        let unreadable = !replayer.unreadable.is_empty();
+        let (mut replayed, mut voided) = (0, 0);
+        for found in replayer.found.values() {
+            let stripe = StripeIndex(found.entry.head.stripe);
+            let lacks = plan::strips_of(found.entry.head.carriers).any(|strip| {
+                let member = self.geometry.member(stripe, strip);
+                let it = &self.members[member.at()];
+                it.is_live() && !found.payloads.iter().any(|(m, _)| *m == member.0)
+            });
+            voided += u64::from(lacks);
+            replayed += 1;
+        }
+        self.replayed.replayed_entries = replayed;
+        self.replayed.voided_entries = voided;
+        self.replayed.unreadable = unreadable;
+        if self.replay_hides_entries() && !planted::on(Planted::UnreadableTakenForTorn) {
+            self.replay_doubt_regions();
+        }
+        self.replay_step(out);
+    }
+
+    /// Whether there may be entries that no log says any more: of stripes whose live parity
+    /// members' logs are all unreadable in part. (Each of them carries every entry.)
+    fn replay_hides_entries(&self) -> bool {
+        let unreadable = &self.replayer.as_ref().expect("replays").unreadable;
+        if unreadable.is_empty() {
+            return false;
+        }
+        let period = self.geometry.strips() as u64 * u64::from(self.geometry.shape().groups);
+        (0..period.min(self.geometry.stripes())).any(|stripe| {
+            let carriers: Vec<MemberIndex> = (self.geometry.data()..self.geometry.strips())
+                .map(|strip| self.geometry.member(StripeIndex(stripe), strip))
+                .filter(|member| self.members[member.at()].is_live())
+                .collect();
+            !carriers.is_empty() && carriers.iter().all(|member| unreadable.contains(member))
+        })
+    }
+
+    /// Part of a log cannot be read: what it said of the dirty regions is unknown. They are
+    /// resynced; where data is missing too, its blocks are suspect.
+    fn replay_doubt_regions(&mut self) {
+        let dirty = self.regions.doubt_dirty();
+        if dirty.is_empty() {
+            return;
+        }
+        self.replayer().regions_left = true;
+        if self.geometry.data() == 1 {
+            return; // a copy is whole by itself
+        }
+        let groups: Vec<u16> = self
+            .replayer()
+            .unreadable
+            .clone()
+            .into_iter()
+            .map(|member| self.geometry.group_of(member))
+            .collect();
+        let missing: Vec<u16> = (0..self.members.len() as u16)
+            .filter(|&member| {
+                let it = &self.members[usize::from(member)];
+                let there = it.state == MemberState::Active && it.attached;
+                !there && groups.contains(&self.geometry.group_of(MemberIndex(member)))
+            })
+            .collect();
+        for &member in &missing {
+            for &region in &dirty {
+                self.replayed.torn_blocks += self.torn_list_region(member, region);
+            }
+        }
+        self.accept_doubtful();
+    }
+
+    /// Goes on with rows as far as may be under way, then ends.
+    fn replay_step(&mut self, out: &mut Vec<Action>) {
+        let replayer = self.replayer();
+        if !replayer.scanned || std::mem::replace(&mut replayer.stepping, true) {
+            return;
+        }
+        while self.replayer().segments.used() < SEGMENTS_MAX
+            && let Some(segment) = self.replayer().todo.pop()
+        {
+            let id = self.replayer().segments.take();
+            self.replayer().segments[id] = segment;
+            self.segment_read(id, out);
+        }
+        self.replayer().stepping = false;
+        let replayer = self.replayer();
+        if replayer.segments.used() > 0 || !replayer.todo.is_empty() || replayer.flushing > 0 {
+            return;
+        }
+        if !std::mem::replace(&mut replayer.flushed, true) {
+            // Also what no entry speaks of: what is read from now on stays.
+            replayer.found.clear();
+            if self.replay_flush(out) {
+                return;
+            }
+        }
+        if std::mem::take(&mut self.replayer().regions_left) {
+            // Durably in need of a resync before the epoch says that no log speaks of them.
+            self.region_job_start(out);
+        }
+        if self.replayer.is_some() && !self.regions.is_changing() {
+            self.replay_end(out);
+        }
+    }
+
+    /// What was written is made durable. True: that takes a while.
+    fn replay_flush(&mut self, out: &mut Vec<Action>) -> bool {
+        let members: Vec<MemberIndex> = self
+            .live_members()
+            .filter(|member| self.members[member.at()].volatile)
+            .collect();
+        self.replayer().flushing = members.len() as u32;
+        for &member in &members {
+            let io = Io {
+                token: Token::new(Class::Replay, FLUSH, u32::from(member.0)),
+                member,
+                offset: 0,
+                length: 0,
+                kind: IoKind::Flush,
+            };
+            self.member_io(io, out);
+        }
+        !members.is_empty()
+    }
+
+    /// A job of the region map has ended.
+    pub(super) fn replay_job_done(&mut self, out: &mut Vec<Action>) {
+        if self.replayer.is_some() && !self.regions.is_changing() {
+            self.replay_step(out);
+        }
+    }
+
+    fn replay_end(&mut self, out: &mut Vec<Action>) {
+        let replayer = self.replayer.take().expect("a replay is under way");
+        self.replayed.replay_ns = self.now_ns.saturating_sub(replayer.began_ns);
+        out.push(Action::Event(Event::Replayed(self.log_report())));
+        if self.broken {
+            // The log must go on saying what it says: this start ends here.
+            self.mode = Mode::Stopped;
+            self.refuse_early(out);
+            return self.meta_refuse_commands(out);
+        }
+        self.started(out);
+    }
+
+    /// Reads what the segment's next decision needs; decides when nothing more is needed.
+    fn segment_read(&mut self, id: u32, out: &mut Vec<Action>) {
+        let segment = &self.replayer.as_ref().expect("replays").segments[id];
+        let stripe = StripeIndex(segment.stripe);
+        let (start, end) = (segment.start, segment.end);
+        let wanted = self.segment_row(segment).wants();
+        if wanted == 0 {
+            return self.segment_resolve(id, out);
+        }
+        let segment = &mut self.replayer().segments[id];
+        segment.stage = Stage::Read;
+        segment.outstanding = wanted.count_ones();
+        for strip in plan::strips_of(wanted) {
+            self.segment_io(id, stripe, strip, (start, end), IoKind::ReadMeta, out);
+        }
+    }
+
+    fn segment_io(
+        &mut self,
+        id: u32,
+        stripe: StripeIndex,
+        strip: usize,
+        (start, end): (u32, u32),
+        kind: IoKind,
+        out: &mut Vec<Action>,
+    ) {
+        let member = self.geometry.member(stripe, strip);
+        let io = Io {
+            token: Token::new(Class::Replay, id, strip as u32),
+            member,
+            offset: self.data_offset() + self.geometry.member_offset(stripe, start),
+            length: end - start,
+            kind,
+        };
+        self.member_io(io, out);
+    }
+
+    /// What is known of a segment's row now.
+    fn segment_row<'a>(&'a self, segment: &'a Segment) -> Row<'a> {
+        let replayer = self.replayer.as_ref().expect("a replay is under way");
+        let stripe = StripeIndex(segment.stripe);
+        let band = self.band_of(stripe, segment.start);
+        let (mut in_sync, mut attached, mut listed, mut unreadable) = (0, 0, 0, 0);
+        for strip in 0..self.geometry.strips() {
+            let member = self.geometry.member(stripe, strip);
+            in_sync |= u64::from(self.in_sync(member, band)) << strip;
+            attached |= u64::from(self.members[member.at()].is_live()) << strip;
+            let torn = self.torn_in(stripe, strip, segment.start, segment.end);
+            listed |= u64::from(torn.is_some()) << strip;
+            unreadable |= u64::from(replayer.unreadable.contains(&member)) << strip;
+        }
+        let entries = segment
+            .entries
+            .iter()
+            .map(|sequence| &replayer.found[sequence]);
+        Row {
+            code: &self.code,
+            block_bytes: self.geometry.shape().block_size_bytes as usize,
+            start: segment.start,
+            end: segment.end,
+            entries: entries.collect(),
+            parity_members: (self.geometry.data()..self.geometry.strips())
+                .map(|strip| self.geometry.member(stripe, strip).0)
+                .collect(),
+            in_sync,
+            attached,
+            listed,
+            unreadable_logs: unreadable,
+            strips: &segment.strips,
+        }
+    }
+
+    fn segment_io_done(
+        &mut self,
+        token: Token,
+        result: Result<(), IoError>,
+        bytes: &[u8],
+        out: &mut Vec<Action>,
+    ) {
+        let (id, strip) = (token.index(), token.part() as usize);
+        let segment = &mut self.replayer().segments[id];
+        segment.outstanding -= 1;
+        let (left, stage) = (segment.outstanding, segment.stage);
+        let stripe = StripeIndex(segment.stripe);
+        let member = self.geometry.member(stripe, strip);
+        self.member_io_ended(member);
+        match (stage, result) {
+            (Stage::Read, Ok(())) => {
+                self.replayer().segments[id].strips[strip] = Known::Content(bytes.to_vec());
+            }
+            (Stage::Read, Err(error)) => {
+                let block = self.geometry.shape().block_size_bytes;
+                let segment = &mut self.replayer().segments[id];
+                segment.strips[strip] = Known::Unreadable;
+                segment.split |= segment.end - segment.start > block;
+                if error == IoError::Gone {
+                    self.read_failed(member, error, out);
+                }
+            }
+            (_, Ok(())) => {}
+            (_, Err(_)) => self.broken |= !self.write_failed(member, out),
+        }
+        if left > 0 {
+            return;
+        }
+        match stage {
+            Stage::Read if self.replayer().segments[id].split => self.segment_split(id, out),
+            Stage::Read => self.segment_read(id, out),
+            Stage::List => unreachable!("nothing is read or written while the list is saved"),
+            Stage::Write => self.segment_done(id, out),
+        }
+    }
+
+    /// Begins anew with each block by itself.
+    fn segment_split(&mut self, id: u32, out: &mut Vec<Action>) {
+        let block = self.geometry.shape().block_size_bytes;
+        let replayer = self.replayer();
+        let whole = std::mem::take(&mut replayer.segments[id]);
+        let blocks = (whole.start..whole.end).step_by(block as usize);
+        replayer.todo.extend(blocks.map(|start| Segment {
+            stripe: whole.stripe,
+            start,
+            end: start + block,
+            entries: whole.entries.clone(),
+            strips: whole.strips.iter().map(|_| Known::Unread).collect(),
+            ..Segment::default()
+        }));
+        self.segment_done(id, out);
+    }
+
+    fn segment_resolve(&mut self, id: u32, out: &mut Vec<Action>) {
+        let segment = &self.replayer.as_ref().expect("replays").segments[id];
+        let stripe = StripeIndex(segment.stripe);
+        let start = segment.start;
+        let resolved = self.segment_row(segment).resolve();
+        let mut changed = false;
+        for (strip, from, to) in resolved.torn {
+            let extent = TornExtent {
+                member: self.geometry.member(stripe, strip).0,
+                kind: TornKind::Torn,
+                offset: self.geometry.member_offset(stripe, start + from),
+                length: u64::from(to - from),
+            };
+            self.replayed.torn_blocks += 1;
+            changed |= self.torn.insert(extent);
+        }
+        self.replayer().segments[id].writes = resolved.writes;
+        let wait = (changed || !self.torn.is_quiet()) && !planted::on(Planted::TornListAfterParity);
+        if wait && (self.torn.is_dirty() || !self.torn.is_quiet()) {
+            self.replayer().segments[id].stage = Stage::List;
+            self.replayer().listing.push(id);
+            if changed {
+                self.torn_save(torn::SaveFor::Replay, out);
+            }
+        } else {
+            self.segment_write(id, out);
+        }
+    }
+
+    /// The torn list is durable.
+    pub(super) fn replay_torn_saved(&mut self, out: &mut Vec<Action>) {
+        if self.torn.is_dirty() || !self.torn.is_quiet() {
+            return; // one more save is to come, and those listed since wait for it
+        }
+        let Some(replayer) = &mut self.replayer else {
+            return; // several asked for this save
+        };
+        for id in std::mem::take(&mut replayer.listing) {
+            self.segment_write(id, out);
+        }
+    }
+
+    fn segment_write(&mut self, id: u32, out: &mut Vec<Action>) {
+        let segment = &mut self.replayer().segments[id];
+        segment.stage = Stage::Write;
+        let writes = std::mem::take(&mut segment.writes);
+        let (stripe, rows) = (StripeIndex(segment.stripe), (segment.start, segment.end));
+        segment.outstanding = writes.len() as u32;
+        let none = writes.is_empty() || self.broken;
+        if none {
+            return self.segment_done(id, out);
+        }
+        for (strip, bytes) in writes {
+            self.segment_io(id, stripe, strip, rows, IoKind::WriteMeta(bytes), out);
+        }
+    }
+
+    fn segment_done(&mut self, id: u32, out: &mut Vec<Action>) {
+        self.replayer().segments[id] = Segment::default();
+        self.replayer().segments.give(id);
+        self.replay_step(out);
+    }
+}
+
+/// Rows of each stripe cut where the set of entries changes, those with the fewest last.
+fn segments(found: &BTreeMap<u64, Found>, strips: usize) -> Vec<Segment> {
+    let mut stripes: BTreeMap<u64, Vec<(u64, &Entry)>> = BTreeMap::new();
+    for (&order, found) in found.iter().rev() {
+        let entries = stripes.entry(found.entry.head.stripe).or_default();
+        entries.push((order, &found.entry));
+    }
+    let mut segments = Vec::new();
+    for (stripe, entries) in stripes {
+        let mut cuts: Vec<u32> = entries
+            .iter()
+            .flat_map(|(_, entry)| [entry.head.start, entry.head.end])
+            .collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        for rows in cuts.windows(2) {
+            let (start, end) = (rows[0], rows[1]);
+            let mut covering: Vec<u64> = entries
+                .iter()
+                .filter(|(_, entry)| entry.head.start <= start && end <= entry.head.end)
+                .map(|(order, _)| *order)
+                .collect();
+            if planted::on(Planted::SupersededReplayed) {
+                covering.reverse();
+            }
+            if !covering.is_empty() {
+                segments.push(Segment {
+                    stripe,
+                    start,
+                    end,
+                    entries: covering,
+                    strips: (0..strips).map(|_| Known::Unread).collect(),
+                    ..Segment::default()
+                });
+            }
+        }
+    }
+    segments
+}

@@ -1,0 +1,356 @@
+//! Blocks that read as errors, and the array store that keeps the list on the drives.
+//!
+//! A block is listed durably before anything is written around it as if it held zeroes, and taken
+//! off durably after new content is durable in its place and before that write is acknowledged.
+
+use super::*;
+use crate::format::store::StorePlace;
+use crate::format::superblock::MemberState;
+use crate::format::torn::{TornExtent, TornKind};
+
+/// Index of the tokens of the flush before a save.
+const FLUSH: u32 = 1;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    /// What heals becomes durable.
+    Flush,
+    Write,
+}
+
+/// Who waits for a save.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SaveFor {
+    /// The superblocks are saved after it: a start, or a member that left.
+    Start,
+    /// The replay of the log.
+    Replay,
+    /// A command.
+    Command(CommandId),
+    /// A write over listed blocks, which are taken off the list in this save.
+    Op(OpId),
+    /// Nobody.
+    Nobody,
+}
+
+/// The array store in memory.
+pub(super) struct Torn {
+    store: Store,
+    dirty: bool,
+    stage: Stage,
+    outstanding: u32,
+    failed: bool,
+    running: Vec<SaveFor>,
+    waiting: Vec<SaveFor>,
+}
+
+impl Torn {
+    pub(super) fn new(store: Store, dirty: bool) -> Torn {
+        Torn {
+            store,
+            dirty,
+            stage: Stage::Idle,
+            outstanding: 0,
+            failed: false,
+            running: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(super) fn list(&self) -> &TornList {
+        &self.store.torn
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.stage == Stage::Idle && self.waiting.is_empty()
+    }
+
+    /// Lists an extent; true if it was not listed so before.
+    pub(super) fn insert(&mut self, extent: TornExtent) -> bool {
+        let changed = self.store.torn.insert(extent);
+        self.dirty |= changed;
+        changed
+    }
+}
+
+impl Array {
+    /// Where a listed block lies among these rows of a strip; the mirrors' list is that of their
+    /// first copy.
+    pub(super) fn torn_in(
+        &self,
+        stripe: StripeIndex,
+        strip: usize,
+        start: u32,
+        end: u32,
+    ) -> Option<TornExtent> {
+        if self.torn.store.torn.is_empty() {
+            return None;
+        }
+        let member = self.geometry.member(stripe, strip);
+        let from = self.geometry.member_offset(stripe, start);
+        let to = from + u64::from(end - start);
+        self.torn.store.torn.overlaps(member.0, from..to)
+    }
+
+    /// True: the write covers listed blocks; it ends when they are off the list.
+    pub(super) fn op_heals(&mut self, id: OpId, out: &mut Vec<Action>) -> bool {
+        if self.torn.store.torn.is_empty() {
+            return false;
+        }
+        let op = &self.ops[id.0];
+        let stripe = self.stripe_of(BandKey(op.band));
+        let heals = op.fragments.iter().any(|f| {
+            self.torn_in(stripe, f.strip.into(), f.start, f.end)
+                .is_some()
+        });
+        if heals {
+            self.ops[id.0].phase = ops::Phase::Healing;
+            self.torn_save(SaveFor::Op(id), out);
+        }
+        heals
+    }
+
+    /// Blocks of a region that is unwritten now are as good as any.
+    pub(super) fn torn_region_unwritten(&mut self, region: u32, out: &mut Vec<Action>) {
+        if self.torn_forget_region(region) {
+            self.torn_save(SaveFor::Nobody, out);
+        }
+    }
+
+    fn torn_forget_region(&mut self, region: u32) -> bool {
+        if self.torn.store.torn.is_empty() {
+            return false;
+        }
+        let bytes = self.geometry.region_bytes();
+        let range = u64::from(region) * bytes..(u64::from(region) + 1) * bytes;
+        let mut changed = false;
+        for member in 0..self.members.len() {
+            changed |= self.torn.store.torn.remove(member as u16, range.clone());
+        }
+        self.torn.dirty |= changed;
+        changed
+    }
+
+    /// A crash may have kept on the list what lies in regions given up.
+    pub(super) fn torn_forget_unwritten(&mut self) {
+        if self.torn.store.torn.is_empty() {
+            return;
+        }
+        for region in 0..self.regions.len() {
+            if self.regions.is_unwritten(region) {
+                self.torn_forget_region(region);
+            }
+        }
+    }
+
+    /// The administrator takes suspect blocks as they are.
+    pub(super) fn accept_suspect(&mut self, id: CommandId, out: &mut Vec<Action>) {
+        if self.torn.store.torn.remove_kind(TornKind::Suspect) {
+            self.torn.dirty = true;
+            self.torn_save(SaveFor::Command(id), out);
+        } else {
+            out.push(Action::CommandDone(id, Ok(())));
+        }
+    }
+
+    /// Has the list as it is then written to all live members.
+    pub(super) fn torn_save(&mut self, who: SaveFor, out: &mut Vec<Action>) {
+        self.torn.waiting.push(who);
+        self.torn_start(out);
+    }
+
+    fn torn_start(&mut self, out: &mut Vec<Action>) {
+        if self.torn.stage != Stage::Idle || self.torn.waiting.is_empty() {
+            return;
+        }
+        self.torn.running = std::mem::take(&mut self.torn.waiting);
+        self.torn.failed = false;
+        let heals = self
+            .torn
+            .running
+            .iter()
+            .any(|who| matches!(who, SaveFor::Op(_)));
+        self.torn.stage = Stage::Flush;
+        let members: Vec<MemberIndex> = self
+            .live_members()
+            .filter(|member| heals && self.members[member.at()].volatile)
+            .collect();
+        self.torn.outstanding = members.len() as u32;
+        for &member in &members {
+            let io = Io {
+                token: Token::new(Class::Torn, FLUSH, u32::from(member.0)),
+                member,
+                offset: 0,
+                length: 0,
+                kind: IoKind::Flush,
+            };
+            self.member_io(io, out);
+        }
+        if members.is_empty() {
+            self.torn_write(out);
+        }
+    }
+
+    pub(super) fn store_place(&self, member: MemberIndex) -> StorePlace {
+        let superblock = self.meta.superblock();
+        StorePlace {
+            array_uuid: superblock.array_uuid,
+            member_uuid: self.members[member.at()].uuid,
+            area: superblock.areas.store,
+        }
+    }
+
+    /// The array store for a drive that becomes a member: both halves.
+    pub(super) fn store_pages(&self, member: MemberIndex) -> Vec<(u64, Vec<u8>)> {
+        let mut store = self.torn.store.clone();
+        store.generation = store.generation.max(1);
+        store
+            .initial(&self.store_place(member))
+            .expect("what is on the other members fits")
+    }
+
+    fn torn_write(&mut self, out: &mut Vec<Action>) {
+        for index in 0..self.torn.running.len() {
+            if let SaveFor::Op(id) = self.torn.running[index] {
+                self.torn_take_off(id);
+            }
+        }
+        self.torn.stage = Stage::Write;
+        self.torn.dirty = false;
+        self.torn.store.generation += 1;
+        let live: Vec<MemberIndex> = self.live_members().collect();
+        self.torn.outstanding = live.len() as u32;
+        self.torn.failed |= live.is_empty();
+        let mut full = false;
+        for member in live {
+            match self.torn.store.encode(&self.store_place(member)) {
+                Ok((offset, bytes)) => {
+                    let io = Io {
+                        token: Token::new(Class::Torn, 0, u32::from(member.0)),
+                        member,
+                        offset,
+                        length: bytes.len() as u32,
+                        kind: IoKind::WriteMeta(bytes),
+                    };
+                    self.member_io(io, out);
+                }
+                Err(_) => {
+                    full = true;
+                    self.torn.outstanding -= 1;
+                }
+            }
+        }
+        self.torn.failed |= full;
+        if self.torn.outstanding == 0 {
+            self.torn_saved(out);
+        }
+    }
+
+    fn torn_take_off(&mut self, id: OpId) {
+        let op = &self.ops[id.0];
+        let stripe = self.stripe_of(BandKey(op.band));
+        for index in 0..self.ops[id.0].fragments.len() {
+            let fragment = self.ops[id.0].fragments[index];
+            let member = self.geometry.member(stripe, fragment.strip.into());
+            let from = self.geometry.member_offset(stripe, fragment.start);
+            let to = from + u64::from(fragment.end - fragment.start);
+            self.torn.store.torn.remove(member.0, from..to);
+        }
+    }
+
+    pub(super) fn torn_io_done(
+        &mut self,
+        token: Token,
+        result: Result<(), IoError>,
+        out: &mut Vec<Action>,
+    ) {
+        let member = MemberIndex(token.part() as u16);
+        self.member_io_ended(member);
+        if result.is_err() && !self.write_failed(member, out) {
+            self.torn.failed = true;
+        }
+        self.torn.outstanding -= 1;
+        if self.torn.outstanding > 0 {
+            return;
+        }
+        match self.torn.stage {
+            Stage::Flush if !self.torn.failed => self.torn_write(out),
+            _ => self.torn_saved(out),
+        }
+    }
+
+    fn torn_saved(&mut self, out: &mut Vec<Action>) {
+        let failed = self.torn.failed;
+        self.broken |= failed;
+        self.torn.stage = Stage::Idle;
+        for who in std::mem::take(&mut self.torn.running) {
+            match who {
+                SaveFor::Start => self.meta_save(out),
+                SaveFor::Replay => self.replay_torn_saved(out),
+                SaveFor::Command(id) => out.push(Action::CommandDone(id, self.saved_result())),
+                SaveFor::Op(id) => {
+                    let result = if failed {
+                        Err(BlockError::Unavailable)
+                    } else {
+                        Ok(())
+                    };
+                    self.op_end(id, result, out);
+                    self.log_step(out);
+                }
+                SaveFor::Nobody => {}
+            }
+        }
+        self.torn_start(out);
+        if self.torn.is_quiet() {
+            self.region_job_start(out);
+        }
+        self.stop_step(out);
+    }
+
+    /// Parity of a region is not to be believed any more while members are missing: what they held
+    /// there is suspect.
+    pub(super) fn torn_list_missing(&mut self, region: u32, out: &mut Vec<Action>) {
+        if self.geometry.data() == 1 {
+            return;
+        }
+        let before = self.torn().len();
+        for member in 0..self.members.len() {
+            let it = &self.members[member];
+            if it.state != MemberState::Active || !it.attached {
+                self.torn_list_region(member as u16, region);
+            }
+        }
+        if self.torn().len() > before {
+            self.torn_save(SaveFor::Nobody, out);
+        }
+    }
+
+    /// A member has left: where a resync had not made parity true, what it held is suspect. True:
+    /// something was listed.
+    pub(super) fn torn_list_doubtful(&mut self, member: MemberIndex) -> bool {
+        if self.geometry.data() == 1 || !self.regions.any_needs_sync() {
+            return false;
+        }
+        for region in self.regions.all_needing_sync() {
+            self.torn_list_region(member.0, region);
+        }
+        self.torn.dirty
+    }
+
+    /// Lists all of a region on a member; returns how many blocks that are.
+    pub(super) fn torn_list_region(&mut self, member: u16, region: u32) -> u64 {
+        let bytes = self.geometry.region_bytes();
+        self.torn.insert(TornExtent {
+            member,
+            kind: TornKind::Suspect,
+            offset: u64::from(region) * bytes,
+            length: bytes,
+        });
+        bytes / u64::from(self.geometry.shape().block_size_bytes)
+    }
+}

@@ -1,0 +1,73 @@
+use super::*;
+
+fn head() -> RecordHead {
+    RecordHead {
+        array_uuid: Uuid::from_u128(1),
+        member_uuid: Uuid::from_u128(2),
+        epoch: 3,
+        lineage: Uuid::from_u128(4),
+        own_offset: 1 << 20,
+        number: 5,
+        oldest: 6,
+    }
+}
+
+fn entry(sequence: u64, logged: u64, partial: bool) -> EntryHead {
+    EntryHead {
+        sequence,
+        stripe: 77,
+        start: 4096,
+        end: 4096 + 1024,
+        written: 0b101,
+        live: 0b1111,
+        carriers: 0b1000,
+        logged,
+        old: 0b001,
+        unit_bytes: 512,
+        partial,
+    }
+}
+
+fn written() -> Vec<u8> {
+    let entries = [entry(8, 0, true), entry(9, 0b100, false)];
+    let bytes: usize = entries.iter().map(EntryHead::bytes).sum();
+    let payload: usize = entries.iter().map(EntryHead::payload_bytes).sum();
+    let mut out = vec![0xee; record_bytes(bytes, payload)];
+    let mut writer = Writer::new(&mut out, bytes);
+    for (fill, entry) in (1..).zip(&entries) {
+        writer.entry(entry, 10..16).fill(fill);
+    }
+    writer.finish(&head());
+    out
+}
+
+#[test]
+fn a_record_comes_back_as_it_was_written() {
+    let raw = written();
+    assert_eq!(claimed_bytes(&raw), Some(raw.len()));
+    let record = decode(&raw, 1 << 20).expect("whole");
+    assert_eq!(record.head, head());
+    assert_eq!(record.bytes, raw.len());
+    let heads: Vec<_> = record.entries.iter().map(|e| e.head).collect();
+    assert_eq!(heads, [entry(8, 0, true), entry(9, 0b100, false)]);
+    for (fill, entry) in (1..).zip(&record.entries) {
+        assert_eq!(entry.checksums, (10..16).collect::<Vec<u32>>());
+        assert_eq!(raw[entry.payload.clone()], [fill; 1024]);
+    }
+}
+
+#[test]
+fn every_torn_or_flipped_record_is_refused() {
+    let whole = written();
+    for cut in (0..whole.len()).step_by(512) {
+        let mut torn = whole.clone();
+        torn[cut..].fill(0xee);
+        assert!(decode(&torn, 1 << 20).is_err(), "cut at {cut}");
+    }
+    for bit in (0..whole.len() * 8).step_by(7) {
+        let mut flipped = whole.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(decode(&flipped, 1 << 20).is_err(), "bit {bit}");
+    }
+    assert!(decode(&whole, 2 << 20).is_err(), "misdirected");
+}

@@ -1,0 +1,71 @@
+//! Planted bugs, for the simulator to find: each breaks one rule of the parity log.
+//!
+//! They exist only with the cargo feature `planted`, which nothing but the simulator's own proof
+//! turns on; without it every question is answered `false` at compile time.
+
+/// A rule that is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Planted {
+    /// A unit that ends retires every older one with it.
+    RetireOutOfOrder,
+    /// An entry goes to one of the carriers that it names.
+    CarriersLeftOut,
+    /// An older entry of a row is replayed after the newest.
+    SupersededReplayed,
+    /// A row is touched again although a power cut may take back what it holds.
+    PartialParityOverUndurable,
+    /// A log that cannot be read counts as one without entries.
+    UnreadableTakenForTorn,
+    /// Blocks are listed as torn after the parity around them was rewritten.
+    TornListAfterParity,
+    /// What a hypothesis says of a lost strip is believed without its checksum.
+    HypothesisWithoutChecksum,
+    /// A durable write is acknowledged when its data is durable, its parity not.
+    FuaBeforeParity,
+    /// Writes that miss a member begin before its absence is recorded.
+    AbsenceRecordedLate,
+    /// A member is refilled while entries of before are in force.
+    ProgressOfToday,
+    /// Records of different members are ordered each for itself.
+    SeparateRings,
+}
+
+impl Planted {
+    /// Every planted bug.
+    pub const ALL: [Planted; 11] = [
+        Planted::RetireOutOfOrder,
+        Planted::CarriersLeftOut,
+        Planted::SupersededReplayed,
+        Planted::PartialParityOverUndurable,
+        Planted::UnreadableTakenForTorn,
+        Planted::TornListAfterParity,
+        Planted::HypothesisWithoutChecksum,
+        Planted::FuaBeforeParity,
+        Planted::AbsenceRecordedLate,
+        Planted::ProgressOfToday,
+        Planted::SeparateRings,
+    ];
+}
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static ON: std::cell::Cell<Option<Planted>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether a rule is broken on this thread.
+#[cfg(feature = "planted")]
+pub(crate) fn on(bug: Planted) -> bool {
+    ON.with(|on| on.get() == Some(bug))
+}
+
+/// Never.
+#[cfg(not(feature = "planted"))]
+pub(crate) const fn on(_bug: Planted) -> bool {
+    false
+}
+
+/// Breaks a rule on this thread from now on, or none.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<Planted>) {
+    ON.with(|on| on.set(bug));
+}

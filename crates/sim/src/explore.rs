@@ -1,0 +1,386 @@
+//! The exhaustive part of the proof: every crash of small cases, every landing, every further loss.
+//!
+//! A case is run once; at each of its events (the end of a drive's operation) the drives with their
+//! caches, what is under way on them, and the model are kept, which costs little because images
+//! share their pages. From each of these moments every subset of the writes in doubt lands, every
+//! further loss that the level allows comes, the array is started and every block compared. Equal
+//! outcomes are tried once. For some of them the start itself is crashed at each of its events.
+//!
+//! Where a moment has more writes in doubt than [`Limits::landings_all`] the subsets are a sample,
+//! always the same, and counted as one.
+
+mod scripts;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use strake_engine::array::Command;
+use strake_engine::block::Operation;
+use strake_engine::layout::MemberIndex;
+
+use crate::drive::{Landing, SimDrive};
+use crate::geometries;
+use crate::image::mix;
+use crate::rig::{Moment, Outcome, Rig};
+use crate::runner;
+
+pub use scripts::{Case, Extent, Link, Write, cases};
+
+/// How far a case is followed.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Writes in doubt up to which every subset lands.
+    pub landings_all: u32,
+    /// Subsets where there are more.
+    pub landings_sampled: u64,
+    /// Of so many outcomes one has its start crashed as well (0: none).
+    pub again_every: u64,
+    /// Of so many cases one is tried.
+    pub case_every: usize,
+    /// No case is begun after this.
+    pub time: Option<Duration>,
+    /// Failures after which no case is begun.
+    pub failures_max: usize,
+}
+
+impl Limits {
+    /// For a set.
+    pub fn of(extent: Extent) -> Limits {
+        match extent {
+            Extent::Small => Limits {
+                landings_all: 4,
+                landings_sampled: 12,
+                again_every: 61,
+                case_every: 701,
+                time: None,
+                failures_max: 5,
+            },
+            Extent::Whole => Limits {
+                landings_all: 8,
+                landings_sampled: 64,
+                again_every: 13,
+                case_every: 1,
+                time: None,
+                failures_max: 20,
+            },
+        }
+    }
+}
+
+/// What was explored.
+#[derive(Debug, Default)]
+pub struct Explored {
+    /// Cases.
+    pub cases: u64,
+    /// Cases of the set, tried or not.
+    pub cases_all: u64,
+    /// Events at which a crash was tried.
+    pub moments: u64,
+    /// Moments of which a sample of the landings was tried.
+    pub sampled: u64,
+    /// Outcomes started and compared, no two equal ones of a case.
+    pub states: u64,
+    /// Outcomes left out as equal to one before.
+    pub equal: u64,
+    /// Starts that were crashed.
+    pub again: u64,
+    /// Blocks found torn, where that is allowed.
+    pub torn: u64,
+    /// Real time.
+    pub time: Duration,
+    /// What failed, with the case.
+    pub failures: Vec<String>,
+}
+
+impl Explored {
+    fn join(&mut self, other: Explored) {
+        self.cases += other.cases;
+        self.moments += other.moments;
+        self.sampled += other.sampled;
+        self.states += other.states;
+        self.equal += other.equal;
+        self.again += other.again;
+        self.torn += other.torn;
+        self.failures.extend(other.failures);
+    }
+}
+
+impl std::fmt::Display for Explored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for failure in &self.failures {
+            writeln!(f, "{failure}\n")?;
+        }
+        write!(
+            f,
+            "{} of {} cases, {} crash moments ({} of them with a sample of the landings), {} states explored ({} more were equal), {} starts crashed again, {} torn blocks, {:.0} s, {} failures",
+            self.cases,
+            self.cases_all,
+            self.moments,
+            self.sampled,
+            self.states,
+            self.equal,
+            self.again,
+            self.torn,
+            self.time.as_secs_f64(),
+            self.failures.len()
+        )
+    }
+}
+
+/// Explores every `limits.case_every`-th case on so many threads. `prepare` is called on each.
+pub fn explore(
+    extent: Extent,
+    limits: Limits,
+    threads: usize,
+    prepare: impl Fn() + Sync,
+) -> Explored {
+    let began = Instant::now();
+    let all = cases(extent);
+    let chosen: Vec<&Case> = all.iter().step_by(limits.case_every.max(1)).collect();
+    let next = AtomicUsize::new(0);
+    let total = Mutex::new(Explored::default());
+    let failed = AtomicUsize::new(0);
+    let work = || {
+        prepare();
+        while failed.load(Ordering::Relaxed) < limits.failures_max
+            && limits.time.is_none_or(|time| began.elapsed() < time)
+        {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(case) = chosen.get(at) else { break };
+            let explored = one(case, &limits);
+            failed.fetch_add(explored.failures.len(), Ordering::Relaxed);
+            total.lock().expect("joining does not panic").join(explored);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let mut total = total.into_inner().expect("all threads have ended");
+    total.cases_all = all.len() as u64;
+    total.time = began.elapsed();
+    total
+}
+
+/// Explores one case.
+pub fn one(case: &Case, limits: &Limits) -> Explored {
+    let mut explorer = Explorer {
+        case,
+        limits,
+        seen: HashSet::new(),
+        out: Explored {
+            cases: 1,
+            ..Explored::default()
+        },
+        outcome: String::new(),
+    };
+    if let Err(why) = runner::guarded(|| explorer.all()) {
+        let Case {
+            setup,
+            missing,
+            script,
+            seed,
+        } = case;
+        explorer.out.failures.push(format!(
+            "{why}\n  {}\n  case {seed}: {}, {:?}, volatile {}, sectors of {}, orderly {}, missing {missing:?}\n  script {script:?}",
+            explorer.outcome,
+            geometries::name(&setup.shape),
+            setup.policy,
+            setup.volatile != 0,
+            setup.sector_bytes,
+            setup.orderly
+        ));
+    }
+    explorer.out
+}
+
+struct Explorer<'a> {
+    case: &'a Case,
+    limits: &'a Limits,
+    seen: HashSet<u64>,
+    out: Explored,
+    /// What is being tried, for a report.
+    outcome: String,
+}
+
+impl Explorer<'_> {
+    fn all(&mut self) -> Outcome {
+        let mut rig = Rig::new(self.case.setup, self.case.seed)?;
+        self.prepare(&mut rig)?;
+        let base: Vec<SimDrive> = rig.world.borrow().drives.clone();
+        let moments = self.run_script(&mut rig)?;
+        drop(rig);
+        for (number, moment) in moments.iter().enumerate() {
+            self.moment(moment, &base, &format!("crash at event {number}"), true)?;
+        }
+        Ok(())
+    }
+
+    /// Both rows hold something durable, and members are missing.
+    fn prepare(&self, rig: &mut Rig) -> Outcome {
+        let data = u64::from(self.case.setup.shape.data);
+        rig.submit(Operation::Write, 0..2 * data, true);
+        rig.flush();
+        rig.quiesce()?;
+        for &place in &self.case.missing {
+            rig.do_command(Command::Fail {
+                member: MemberIndex(place as u16),
+                force: false,
+            })?;
+        }
+        rig.verify()
+    }
+
+    /// Runs the writes; a moment for each event.
+    fn run_script(&self, rig: &mut Rig) -> Outcome<Vec<Moment>> {
+        let data = u64::from(self.case.setup.shape.data);
+        let mut moments = Vec::new();
+        for write in &self.case.script {
+            if write.link != Link::Beside {
+                record_until_idle(rig, &mut moments)?;
+            }
+            if write.link == Link::Flushed {
+                rig.flush();
+                record_until_idle(rig, &mut moments)?;
+            }
+            let start = write.row * data + write.strip;
+            rig.submit(Operation::Write, start..start + write.count, write.durable);
+        }
+        record_until_idle(rig, &mut moments)?;
+        // Whatever follows a write: retirement, and then rest.
+        for _ in 0..4 {
+            if !rig.step(u64::MAX)? {
+                break;
+            }
+            moments.push(rig.moment());
+        }
+        Ok(moments)
+    }
+
+    fn moment(&mut self, moment: &Moment, base: &[SimDrive], text: &str, first: bool) -> Outcome {
+        self.out.moments += 1;
+        let doubtful = moment.snapshot.doubtful(true) as u32;
+        let all = doubtful <= self.limits.landings_all;
+        self.out.sampled += u64::from(!all);
+        let landings = if all {
+            1 << doubtful
+        } else {
+            self.limits.landings_sampled
+        };
+        for landing in 0..landings {
+            // The sample has all, nothing, and then any.
+            let bits = match landing {
+                _ if all => landing,
+                0 => 0,
+                1 => u64::MAX,
+                other => other.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.case.seed,
+            };
+            let inside = self.case.setup.sector_bytes < self.case.setup.shape.block_size_bytes;
+            let drives = moment.snapshot.crashed(true, |index| {
+                let half = inside && (index as u64 + landing).is_multiple_of(3);
+                match bits.rotate_right(index as u32 % 64) & 1 {
+                    1 if half && landing % 2 == 0 => Landing::FirstHalf,
+                    1 if half => Landing::SecondHalf,
+                    1 => Landing::All,
+                    _ => Landing::Nothing,
+                }
+            });
+            for lose in moment.may_lose(self.case.setup.shape) {
+                self.outcome =
+                    format!("{text}, landing {bits:#x} of {doubtful}, then lost {lose:?}");
+                self.one_outcome(moment, &drives, base, &lose, first)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn one_outcome(
+        &mut self,
+        moment: &Moment,
+        drives: &[SimDrive],
+        base: &[SimDrive],
+        lose: &[usize],
+        first: bool,
+    ) -> Outcome {
+        let mut hash = u64::from(first);
+        for (drive, base) in drives.iter().zip(base) {
+            drive.image().hash_against(base.image(), &mut hash);
+        }
+        for &place in lose {
+            mix(&mut hash, !(place as u64));
+        }
+        moment.model.hash_into(&mut hash);
+        if !self.seen.insert(hash) {
+            self.out.equal += 1;
+            return Ok(());
+        }
+        self.out.states += 1;
+        let mut rig = Rig::resume(self.case.setup, drives.to_vec(), moment, hash)?;
+        rig.after_crash(lose, moment);
+        rig.start()?;
+        if first && self.limits.again_every > 0 && hash % self.limits.again_every == 0 {
+            return self.crash_again(rig, base);
+        }
+        rig.verify()?;
+        self.out.torn += rig.torn;
+        if hash.is_multiple_of(4) {
+            self.lose_one_more(&mut rig)?;
+        }
+        Ok(())
+    }
+
+    /// Parity must be true for every member that is still there.
+    fn lose_one_more(&self, rig: &mut Rig) -> Outcome {
+        let left = rig.look(|array| array.redundancy_left());
+        let resync = rig.look(|array| array.region_counts()[3]) > 0;
+        if resync || left.is_none_or(|left| left == 0) {
+            return Ok(());
+        }
+        let live: Vec<usize> = rig.look(|array| {
+            let members = array.members().iter().enumerate();
+            members
+                .filter(|(_, m)| m.is_live())
+                .map(|(place, _)| place)
+                .collect()
+        });
+        let place = live[(rig.now_ns() % live.len() as u64) as usize];
+        rig.do_command(Command::Fail {
+            member: MemberIndex(place as u16),
+            force: false,
+        })?;
+        rig.verify()
+            .map_err(|why| format!("without member {place}, dropped after the start: {why}"))
+    }
+
+    /// The start is crashed at each of its events.
+    fn crash_again(&mut self, mut rig: Rig, base: &[SimDrive]) -> Outcome {
+        self.out.again += 1;
+        let text = self.outcome.clone();
+        let mut moments = Vec::new();
+        rig.submit(Operation::Read, 0..1, false);
+        record_until_idle(&mut rig, &mut moments)?;
+        drop(rig);
+        for (number, moment) in moments.iter().enumerate() {
+            let text = format!("{text}; again at event {number} of the start");
+            self.moment(moment, base, &text, false)?;
+        }
+        Ok(())
+    }
+}
+
+/// Lets every request end; a moment for each event.
+fn record_until_idle(rig: &mut Rig, moments: &mut Vec<Moment>) -> Outcome {
+    const EVENTS_MAX: usize = 3000;
+    while rig.under_way() > 0 {
+        if moments.len() > EVENTS_MAX || !rig.step(u64::MAX)? {
+            return Err(format!("requests do not end: {}", rig.describe()));
+        }
+        moments.push(rig.moment());
+    }
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! What is tried: small arrays, what is lost before, and every sequence of up to three writes.
+
+use strake_engine::format::superblock::Consistency;
+use strake_engine::layout::{Geometry, GeometryRequest, Level, Shape, StripeIndex};
+
+use crate::drive::Discarded;
+use crate::import::Sizes;
+use crate::rig::Setup;
+
+/// Bytes of a strip and of a block: a row is one block a strip.
+pub const BLOCK_BYTES: u32 = 4096;
+
+/// One write of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Write {
+    /// Row.
+    pub row: u64,
+    /// First data strip.
+    pub strip: u64,
+    /// Strips.
+    pub count: u64,
+    /// Forced unit access.
+    pub durable: bool,
+    /// What comes before it.
+    pub link: Link,
+}
+
+/// How a write follows the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// At the same time.
+    Beside,
+    /// When it was acknowledged.
+    After,
+    /// When it was acknowledged and a flush has ended.
+    Flushed,
+}
+
+/// An array, what it has lost, and what is written.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// The array.
+    pub setup: Setup,
+    /// Places dropped before the first write.
+    pub missing: Vec<usize>,
+    /// Writes.
+    pub script: Vec<Write>,
+    /// Of latencies.
+    pub seed: u64,
+}
+
+/// How much is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Few shapes, every so many-th script: minutes.
+    Small,
+    /// Every shape and script: hours.
+    Whole,
+}
+
+type Form = (Level, usize, Option<usize>);
+
+const FORMS_SMALL: [Form; 6] = [
+    (Level::Raid1, 2, None),
+    (Level::Raid5, 3, None),
+    (Level::Raid5, 4, None),
+    (Level::Raid6, 4, None),
+    (Level::Raid6, 6, None),
+    (Level::NPlusM, 5, Some(2)),
+];
+
+const FORMS_WHOLE: [Form; 14] = [
+    (Level::Raid1, 2, None),
+    (Level::Raid1, 3, None),
+    (Level::Raid1, 4, None),
+    (Level::Raid5, 3, None),
+    (Level::Raid5, 4, None),
+    (Level::Raid5, 5, None),
+    (Level::Raid6, 4, None),
+    (Level::Raid6, 5, None),
+    (Level::Raid6, 6, None),
+    (Level::Raid73, 5, None),
+    (Level::Raid73, 6, None),
+    (Level::Raid73, 7, None),
+    (Level::NPlusM, 4, Some(2)),
+    (Level::NPlusM, 6, Some(3)),
+];
+
+fn shape((level, members, parity): Form) -> Shape {
+    let request = GeometryRequest {
+        level,
+        members,
+        strip_size_bytes: Some(u64::from(BLOCK_BYTES)),
+        block_size_bytes: Some(BLOCK_BYTES),
+        group_size: None,
+        parity,
+    };
+    request.shape().expect("the forms are shapes")
+}
+
+fn setup(shape: Shape, policy: Consistency, volatile: bool, inside: bool, orderly: bool) -> Setup {
+    Setup {
+        sizes: Sizes {
+            regions: 1,
+            region_bytes: 64 << 10,
+            log_bytes: 64 << 10,
+        },
+        policy,
+        sector_bytes: if inside { 512 } else { BLOCK_BYTES },
+        volatile: if volatile { u64::MAX } else { 0 },
+        discarded: Discarded::Zeroes,
+        orderly,
+        memory_bytes: 512 << 10,
+        ..Setup::plain(shape)
+    }
+}
+
+/// What is missing at the beginning: every choice of members that differs for the first row, by
+/// how many of its parities and which of its data strips are gone.
+fn losses(shape: Shape) -> Vec<Vec<usize>> {
+    let geometry = Geometry::new(shape, 64 << 10, 64 << 10);
+    let (data, parity) = (usize::from(shape.data), usize::from(shape.parity));
+    let mut all = Vec::new();
+    // Which of the first three data strips, and whether the last: more are like one of these.
+    for mask in 0u32..1 << data.min(3) {
+        for parities in 0..=parity {
+            if mask.count_ones() as usize + parities > parity {
+                continue;
+            }
+            let strips = (0..data).filter(|strip| mask >> strip & 1 == 1);
+            let strips = strips.chain(data..data + parities);
+            let place = |strip| geometry.member(StripeIndex(0), strip).at();
+            all.push(strips.map(place).collect());
+        }
+    }
+    all
+}
+
+/// Every write to two rows of `data` strips that differs from the others in what the engine does.
+fn writes(data: u64) -> Vec<(u64, u64, u64)> {
+    let mut all = vec![(0, 0, 1), (1, 0, 1)];
+    if data > 1 {
+        all.push((0, 1, 1));
+        all.push((0, 0, data));
+    }
+    if data > 2 {
+        all.push((0, 0, 2));
+    }
+    if data > 3 {
+        all.push((0, 0, data - 1));
+    }
+    all
+}
+
+/// Every sequence of one to `most` writes; the last of them may force unit access.
+fn scripts(data: u64, most: usize) -> Vec<Vec<Write>> {
+    let mut all: Vec<Vec<Write>> = Vec::new();
+    let mut last: Vec<Vec<Write>> = vec![Vec::new()];
+    for length in 0..most {
+        let links: &[Link] = if length == 0 {
+            &[Link::Beside]
+        } else {
+            &[Link::Beside, Link::After, Link::Flushed]
+        };
+        let mut next = Vec::new();
+        for script in &last {
+            for &link in links {
+                for (row, strip, count) in writes(data) {
+                    let mut script = script.clone();
+                    let durable = false;
+                    script.push(Write {
+                        row,
+                        strip,
+                        count,
+                        durable,
+                        link,
+                    });
+                    next.push(script);
+                }
+            }
+        }
+        all.extend(next.iter().flat_map(|script| {
+            let mut forced = script.clone();
+            forced[length].durable = true;
+            [script.clone(), forced]
+        }));
+        last = next;
+    }
+    all
+}
+
+/// Every case.
+pub fn cases(extent: Extent) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let forms: &[Form] = match extent {
+        Extent::Small => &FORMS_SMALL,
+        Extent::Whole => &FORMS_WHOLE,
+    };
+    for &form in forms {
+        let shape = shape(form);
+        for missing in losses(shape) {
+            for kind in 0..KINDS {
+                let (policy, volatile, inside, orderly, writes) = kind_of(kind);
+                for script in scripts(shape.data.into(), writes) {
+                    cases.push(Case {
+                        setup: setup(shape, policy, volatile, inside, orderly),
+                        missing: missing.clone(),
+                        script,
+                        seed: cases.len() as u64,
+                    });
+                }
+            }
+        }
+    }
+    cases
+}
+
+const KINDS: u32 = 8;
+
+/// Policy, volatile caches, sectors smaller than a block, orderly, writes at most.
+fn kind_of(kind: u32) -> (Consistency, bool, bool, bool, usize) {
+    match kind {
+        0 => (Consistency::Log, false, false, false, 3),
+        1 => (Consistency::Log, true, false, false, 3),
+        2 => (Consistency::Log, true, false, true, 2),
+        3 => (Consistency::Log, false, true, false, 2),
+        4 => (Consistency::LogAll, false, false, false, 2),
+        5 => (Consistency::LogAll, true, false, false, 2),
+        6 => (Consistency::Resync, false, false, false, 2),
+        _ => (Consistency::Resync, true, false, false, 2),
+    }
+}

@@ -1,0 +1,226 @@
+//! The end of the program, or of the power, and what is left to start from.
+
+use super::*;
+use crate::tears::Tears;
+use crate::world::Snapshot;
+
+/// An array at one moment of its run: what its crash is followed from.
+pub struct Moment {
+    /// Drives and what is under way on them.
+    pub snapshot: Snapshot,
+    /// What blocks may hold.
+    pub model: Model,
+    /// By place: in the array and in sync, as the engine sees it.
+    pub live: Vec<bool>,
+    /// Policy.
+    pub policy: Consistency,
+    places: Vec<Option<usize>>,
+    plugged: Vec<usize>,
+    starts: u64,
+}
+
+impl Moment {
+    /// Sets of places (the empty one first) that may be lost in one group.
+    pub fn may_lose(&self, shape: Shape) -> Vec<Vec<usize>> {
+        let places: Vec<usize> = (0..self.live.len())
+            .filter(|&place| self.live[place])
+            .collect();
+        let gone = self.live.len() - places.len();
+        let most = usize::from(shape.parity).saturating_sub(gone);
+        (0u64..1 << places.len())
+            .filter(|mask| mask.count_ones() as usize <= most)
+            .map(|mask| {
+                let chosen = places.iter().enumerate();
+                let chosen = chosen.filter(|(bit, _)| mask >> bit & 1 == 1);
+                chosen.map(|(_, &place)| place).collect()
+            })
+            .collect()
+    }
+}
+
+impl Rig {
+    /// The array of these drives, not started: what a crash at `moment` has left.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub fn resume(setup: Setup, drives: Vec<SimDrive>, moment: &Moment, seed: u64) -> Outcome<Rig> {
+        let mut world = World::new(seed);
+        for drive in drives {
+            world.add_drive(drive);
+        }
+        let mut rig = Rig::with_world(setup, world, moment.model.clone())?;
+        rig.starts = moment.starts;
+        rig.next_stamp = moment.starts << 32;
+        rig.places.clone_from(&moment.places);
+        rig.plugged.clone_from(&moment.plugged);
+        Ok(rig)
+    }
+
+    /// All that a crash now would be followed from.
+    pub fn moment(&mut self) -> Moment {
+        let (live, policy) = self.look(|array| {
+            let members = array.members().iter();
+            let live = members.map(|m| m.is_live() && m.state == MemberState::Active);
+            (live.collect(), array.superblock().consistency)
+        });
+        Moment {
+            snapshot: self.world.borrow().snapshot(),
+            model: self.model.clone(),
+            live,
+            policy,
+            places: self.places.clone(),
+            plugged: self.plugged.clone(),
+            starts: self.starts,
+        }
+    }
+
+    /// Tells the model of the crash at `moment` that this array was resumed from, with these places
+    /// lost as far as all data stays on the others.
+    pub fn after_crash(&mut self, lose: &[usize], moment: &Moment) {
+        self.lose(lose, &moment.live);
+        self.crashed_model(true, Some(moment.policy), &moment.live);
+    }
+
+    /// What counts is how many members are lost at the crash, not how many die later. Without a log
+    /// (that can be read) a block that cannot be read is one loss too many until a resync.
+    fn spare_blocks(&self, policy: Option<Consistency>) {
+        let drives = &mut self.world.borrow_mut().drives;
+        let logged = [Some(Consistency::Log), Some(Consistency::LogAll)].contains(&policy)
+            && drives.iter().all(|drive| drive.faults.bad_log.is_empty());
+        for drive in drives {
+            drive.faults.dies_after = None;
+            if !logged {
+                drive.faults.bad_reads.clear();
+                drive.faults.bad_writes.clear();
+            }
+        }
+    }
+
+    fn crashed_model(&mut self, power: bool, policy: Option<Consistency>, live: &[bool]) {
+        let tears = Tears::of(self, policy, live);
+        self.unprotected |= tears.unprotected;
+        self.model.crashed(power, |block| tears.of_block(block));
+        for block in tears.given_up(self) {
+            self.model.give_up(block);
+        }
+    }
+
+    /// The program is gone at this moment; with `power`, so are the drives' caches. Of the drives
+    /// in the places of `lose` as many are lost, too, as can be without losing data; with `back`,
+    /// drives that were pulled before are there again.
+    pub fn crash(&mut self, power: bool, lose: &[usize], back: bool) -> Vec<usize> {
+        let live = self.look_if_started(|array| {
+            let members = array.members().iter();
+            members.map(|m| m.is_live()).collect::<Vec<bool>>()
+        });
+        let policy = self.look_if_started(|array| array.superblock().consistency);
+        self.world.borrow_mut().crash(power);
+        self.core = Core::new(SimPort::new(self.world.clone()), self.pool.clone());
+        self.answers.lock().expect("one thread").clear();
+        self.replies.lock().expect("one thread").clear();
+        self.asked.clear();
+        self.failed.clear();
+        self.settling = false;
+        self.stopped = false;
+        self.replayed = false;
+        self.spare_blocks(policy);
+        if back {
+            self.plug_in_again();
+            self.refuse_apart();
+        }
+        let live = live.unwrap_or_default();
+        let lost = self.lose(lose, &live);
+        self.crashed_model(power, policy, &live);
+        lost
+    }
+
+    /// Pulls the drives of these places as far as all data stays on the others.
+    fn lose(&mut self, places: &[usize], live: &[bool]) -> Vec<usize> {
+        let newest = |rig: &Rig, drive: usize| {
+            let world = rig.world.borrow();
+            let copies = import::superblocks(&world.drives[drive]);
+            copies.into_iter().flatten().map(|s| s.generation).max()
+        };
+        // What every live member knows has taken effect; what is newer has not.
+        let members = self.places.iter().zip(live);
+        let settled = members
+            .filter_map(|(place, live)| place.filter(|_| *live))
+            .filter_map(|drive| newest(self, drive))
+            .min();
+        let mut lost = Vec::new();
+        for &place in places {
+            let Some(drive) = self.places.get(place).copied().flatten() else {
+                continue;
+            };
+            if self.world.borrow().drives[drive].faults.dead.is_some() {
+                continue;
+            }
+            self.world.borrow_mut().drives[drive].faults.dead = Some(DriveError::Gone);
+            let assembly = import::look(&self.world.borrow(), &self.plugged);
+            let enough = assembly.is_ok_and(|assembly| {
+                assembly.enough_members()
+                    && Some(assembly.truth.generation) >= settled
+                    && self.redundancy_for_bad_blocks(&assembly)
+            });
+            if enough {
+                lost.push(place);
+            } else {
+                self.world.borrow_mut().drives[drive].faults.dead = None;
+            }
+        }
+        lost
+    }
+
+    /// Drives with bad blocks or going astray count as lost when it is counted what may be lost.
+    fn redundancy_for_bad_blocks(&self, assembly: &Assembly) -> bool {
+        let world = self.world.borrow();
+        let members = assembly.members.iter().zip(&assembly.truth.members);
+        let good: Vec<bool> = members
+            .map(|(drive, record)| {
+                let sound = drive.is_some_and(|drive| !world.drives[drive].faults.any());
+                sound && record.state == MemberState::Active
+            })
+            .collect();
+        good.chunks(self.geometry.strips())
+            .all(|group| group.iter().filter(|good| **good).count() >= self.geometry.data())
+    }
+
+    /// Drives that were pulled, or left the array, are there again with what they held.
+    pub fn plug_in_again(&mut self) {
+        let mut world = self.world.borrow_mut();
+        self.returned.clear();
+        for &drive in &self.plugged {
+            if world.drives[drive].faults.dead.take().is_some() {
+                self.returned.push(drive);
+            }
+        }
+    }
+
+    /// A drive that was pulled in the middle of a change may hold one that nobody else has: the
+    /// array is refused until it is out again.
+    pub fn refuse_apart(&mut self) {
+        let apart = match import::look(&self.world.borrow(), &self.plugged) {
+            Ok(assembly) => !assembly.diverged.is_empty(),
+            Err(_) => true,
+        };
+        for drive in std::mem::take(&mut self.returned) {
+            if apart {
+                self.world.borrow_mut().drives[drive].faults.dead = Some(DriveError::Gone);
+            }
+        }
+    }
+
+    fn look_if_started<T: Send + 'static>(
+        &mut self,
+        look: impl FnOnce(&Array) -> T + Send + 'static,
+    ) -> Option<T> {
+        let seen = Arc::new(Mutex::new(None));
+        let into = seen.clone();
+        let now = self.now_ns();
+        let look = Box::new(move |view: Option<strake_node::core::View<'_>>| {
+            *into.lock().expect("one thread") = view.map(|view| look(view.engine));
+        });
+        self.core.message(Message::Look(self.slot, look), now);
+        std::mem::take(&mut *seen.lock().expect("one thread"))
+    }
+}

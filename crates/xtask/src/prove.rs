@@ -1,0 +1,45 @@
+//! `make prove`: the whole proof that nothing is lost. Planted bugs that must be found, random runs,
+//! and every crash of the exhaustive set. Hours; CI runs a part of each.
+
+use crate::{shell, workspace};
+use anyhow::{Context, Result};
+
+/// How much.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Random runs
+    #[arg(long, default_value_t = 100_000)]
+    seeds: u64,
+    /// Of so many cases of the exhaustive set one is tried; 1: all
+    #[arg(long, default_value_t = 1)]
+    every: u64,
+    /// Minutes after which no further case of the exhaustive set is begun
+    #[arg(long)]
+    minutes: Option<u64>,
+}
+
+/// Runs everything; fails at the first part that does.
+pub fn run(options: &Options) -> Result<()> {
+    shell::show(workspace::cargo().args([
+        "build",
+        "--release",
+        "--package",
+        "strake-sim",
+        "--features",
+        "planted",
+    ]))
+    .context("building the simulator")?;
+    let program = workspace::target_dir().join("release/strake-sim");
+    let sim = |arguments: &[String]| {
+        println!("\n== strake-sim {}", arguments.join(" "));
+        shell::show(std::process::Command::new(&program).args(arguments))
+    };
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    sim(&words("planted"))?;
+    sim(&words(&format!("run --seeds 0..{}", options.seeds)))?;
+    let mut explore = words(&format!("explore --whole --every {}", options.every));
+    if let Some(minutes) = options.minutes {
+        explore.extend(words(&format!("--minutes {minutes}")));
+    }
+    sim(&explore)
+}
