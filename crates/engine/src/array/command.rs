@@ -122,11 +122,34 @@ struct Joining {
 pub(super) struct Pending {
     joining: Vec<Joining>,
     stop: Option<(CommandId, StopStage)>,
+    /// Commands given while the log is replayed.
+    early: Vec<(CommandId, Command)>,
+    /// Drives given to places meanwhile: no entry may take them for the places' former drives.
+    early_joins: Vec<MemberIndex>,
 }
 
 impl Array {
+    /// The replay is over: what was asked for meanwhile is done, or refused.
+    pub(super) fn begin_early_commands(&mut self, out: &mut Vec<Action>) {
+        for member in std::mem::take(&mut self.pending.early_joins) {
+            if self.broken {
+                self.member_map_failed(member, out);
+            } else {
+                self.log_drain(DrainFor::Joining(member), out);
+            }
+        }
+        for (id, command) in std::mem::take(&mut self.pending.early) {
+            self.command(id, command, out);
+        }
+    }
+
     /// Takes a command; its end comes as [`Action::CommandDone`].
     pub fn command(&mut self, id: CommandId, command: Command, out: &mut Vec<Action>) {
+        let waits = !matches!(command, Command::Stop | Command::Replace { .. });
+        if self.replayer.is_some() && waits {
+            // What the log says is made good with the members that are there.
+            return self.pending.early.push((id, command));
+        }
         if let Err(error) = self.command_begin(id, command, out) {
             out.push(Action::CommandDone(id, Err(error)));
         }
@@ -341,7 +364,11 @@ impl Array {
         });
         self.log_forget_ring(member);
         // Entries of before may name this place's former drive as a carrier.
-        self.log_drain(DrainFor::Joining(member), out);
+        if self.replayer.is_some() {
+            self.pending.early_joins.push(member);
+        } else {
+            self.log_drain(DrainFor::Joining(member), out);
+        }
         Ok(())
     }
 

@@ -319,7 +319,8 @@ impl Array {
         op.log.live = live;
         op.log.carriers = carriers;
         op.log.first_sequence = first_sequence;
-        if carriers == 0 {
+        let logged = op.plan.spans.iter().any(|span| span.unit_bytes > 0);
+        if carriers == 0 || !logged {
             return self.op_logged(id, out); // no parity left that could go wrong
         }
         let (mut entry_bytes, mut payload_bytes, mut entries) = (0, 0, 0);

@@ -239,6 +239,7 @@ impl Array {
             }
             self.mode = Mode::Running;
         }
+        self.begin_early_commands(out);
         // Also when a stop came before the start had ended: it waits for them.
         self.begin_early(out);
         let saved = self.meta.saved;

@@ -566,7 +566,7 @@ impl Array {
             }
         }
         if op.plan.spans.is_empty() && op.plan.copies.is_empty() {
-            self.op_write(id, out);
+            self.op_may_write(id, &[], out);
         } else {
             // The operation waits, so that its plan is still its own when it is computed.
             self.ops[id.0].phase = Phase::Computing;
@@ -586,7 +586,12 @@ impl Array {
             "only what was asked for is computed"
         );
         op.differing = differing;
-        if op.purpose == Purpose::Write && op.plan.spans.iter().any(|span| span.unit_bytes > 0) {
+        self.op_may_write(id, checksums, out);
+    }
+
+    /// Everything is computed: by way of the log, or at once.
+    fn op_may_write(&mut self, id: OpId, checksums: &[u32], out: &mut Vec<Action>) {
+        if self.ops[id.0].purpose == Purpose::Write && self.log.is_on() {
             self.op_log(id, checksums, out);
         } else {
             self.op_write(id, out);

@@ -443,6 +443,7 @@ impl Array {
             // The log must go on saying what it says: this start ends here.
             self.mode = Mode::Stopped;
             self.refuse_early(out);
+            self.begin_early_commands(out);
             return self.meta_refuse_commands(out);
         }
         self.started(out);
