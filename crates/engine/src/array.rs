@@ -215,6 +215,9 @@ pub struct Start {
     pub superblock: Superblock,
     /// Members whose drives are open.
     pub present: Vec<bool>,
+    /// Pages of the map that some member does not have as they are here: written to all before
+    /// anything relies on them.
+    pub pages_behind: std::collections::BTreeSet<u32>,
     /// Members whose drives have a cache that a power cut may lose; one left out counts as having none.
     pub volatile: Vec<bool>,
     /// The array was not stopped cleanly under a policy with a log: entries of this epoch and
@@ -326,7 +329,7 @@ impl Array {
         let members =
             members::from_superblock(&superblock, &geometry, &start.present, &start.volatile);
         let mut array = Array {
-            regions: Regions::new(&geometry, start.regions, start.now_ns),
+            regions: Regions::new(&geometry, start.regions, start.pages_behind, start.now_ns),
             log: Log::new(&superblock, &geometry),
             torn: Torn::new(start.store, start.store_changed),
             meta: Meta::new(superblock),
@@ -373,7 +376,10 @@ impl Array {
 
     /// What must be made good before the start is: then the epoch is raised on all live members,
     /// which ends what the log of before could still say.
-    fn started(&mut self, out: &mut Vec<Action>) {
+    pub(self) fn started(&mut self, out: &mut Vec<Action>) {
+        if self.regions.has_rewrites() {
+            return self.region_job_start(out); // and then again
+        }
         if self.torn.is_dirty() {
             return self.torn_save(torn::SaveFor::Start, out);
         }
@@ -446,6 +452,8 @@ impl Array {
         for op in self.ops.iter().filter(|op| op.phase != ops::Phase::Free) {
             text += &format!("{:?} band {} {:?}; ", op.purpose, op.band, op.phase);
         }
+        text += &format!("{:?} {:?} ", self.mode, self.regions);
+        text += &format!("{:?} {:?} ", self.torn, self.replayer);
         text + &format!("broken {} {:?}", self.broken, self.log)
     }
 

@@ -103,6 +103,7 @@ pub fn unrecorded(
         replay: None,
         store: Store::new(),
         store_changed: false,
+        pages_behind: Default::default(),
         read_only: false,
         accept_doubtful: false,
         memory_bytes,

@@ -104,7 +104,7 @@ struct Held {
     last_sequence: u64,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Ring {
     /// Where the next record goes.
     head: u64,
@@ -265,6 +265,7 @@ impl std::fmt::Debug for Log {
             .field("waiting_absence", &self.waiting_absence)
             .field("drains", &self.drains)
             .field("pending", &pending)
+            .field("rings", &self.rings)
             .finish_non_exhaustive()
     }
 }
@@ -611,6 +612,8 @@ impl Array {
             ring.retired = oldest;
             ring.provider = number;
         }
+        // Who waits for what a record without entries says would wait for ever.
+        self.broken |= lost && ops.is_empty();
         for &op in &ops {
             self.log_carried(op, lost, out);
         }
@@ -644,6 +647,7 @@ impl Array {
                 self.op_log_begin(op, out);
             }
         }
+        self.job_absence_recorded(out);
         self.log_step(out);
     }
 

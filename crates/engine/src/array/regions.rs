@@ -50,6 +50,9 @@ struct Active {
 enum Stage {
     Zero,
     Flush,
+    /// Until every member that left is recorded as gone: what it missed here must not be taken for
+    /// done when it comes back.
+    Absence,
     Pages,
     /// Reads that began before the map said unwritten must end: what they read is about to go.
     Readers,
@@ -61,6 +64,8 @@ struct Job {
     outstanding: u32,
     failed: bool,
     changes: BTreeMap<u32, RegionState>,
+    /// Pages to be written as they are.
+    rewrite: BTreeSet<u32>,
     /// Regions to be zeroed first.
     zero: Vec<u32>,
     /// Flush before the pages are written.
@@ -79,6 +84,8 @@ pub(super) struct Regions {
     cleaning: BTreeSet<u32>,
     /// At a stop: regions whose resync has not ended, to be recorded as such.
     unsure: BTreeSet<u32>,
+    /// At a start: pages that some member does not have as they are here.
+    rewrite: BTreeSet<u32>,
     job: Option<Job>,
     new_members: VecDeque<MemberIndex>,
     /// Operations that read what is stored in a region: its content is not given up under them.
@@ -94,7 +101,12 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    pub(super) fn new(geometry: &Geometry, map: RegionMap, now_ns: u64) -> Regions {
+    pub(super) fn new(
+        geometry: &Geometry,
+        map: RegionMap,
+        rewrite: BTreeSet<u32>,
+        now_ns: u64,
+    ) -> Regions {
         assert_eq!(map.regions(), geometry.regions());
         let needs_sync = map
             .entries
@@ -111,6 +123,7 @@ impl Regions {
             wanted: BTreeSet::new(),
             cleaning: BTreeSet::new(),
             unsure: BTreeSet::new(),
+            rewrite,
             job: None,
             new_members: VecDeque::new(),
             visitors: FastMap::default(),
@@ -173,6 +186,12 @@ impl Regions {
         (!self.active.is_empty()).then_some(self.next_clean_ns)
     }
 
+    /// Pages are to be written before a start goes on.
+    pub(super) fn has_rewrites(&self) -> bool {
+        let running = self.job.as_ref();
+        !self.rewrite.is_empty() || running.is_some_and(|job| !job.rewrite.is_empty())
+    }
+
     /// The map is being written, or is about to be.
     pub(super) fn is_changing(&self) -> bool {
         self.job.is_some() || !self.unsure.is_empty()
@@ -222,6 +241,18 @@ impl Regions {
             drained: false,
             last_use_ns: now_ns,
         })
+    }
+}
+
+impl std::fmt::Debug for Regions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let job = self.job.as_ref().map(|job| (job.stage, job.outstanding));
+        f.debug_struct("Regions")
+            .field("active", &self.active.len())
+            .field("wanted", &self.wanted)
+            .field("unsure", &self.unsure)
+            .field("job", &job)
+            .finish_non_exhaustive()
     }
 }
 
@@ -373,6 +404,7 @@ impl Array {
             outstanding: 0,
             failed: false,
             changes: BTreeMap::new(),
+            rewrite: BTreeSet::new(),
             zero: Vec::new(),
             flush: false,
             discard: Vec::new(),
@@ -384,9 +416,11 @@ impl Array {
             job.whole_map_for = Some(member);
             job.stage = Stage::Flush;
         } else {
+            job.rewrite = std::mem::take(&mut self.regions.rewrite);
             drain = self.job_collect(&mut job);
         }
-        if !job.changes.is_empty() || job.whole_map_for.is_some() {
+        let pages = !job.changes.is_empty() || !job.rewrite.is_empty();
+        if pages || job.whole_map_for.is_some() {
             self.regions.job = Some(job);
             self.job_zero(out);
         }
@@ -561,7 +595,12 @@ impl Array {
                     self.job_enter(Stage::Flush);
                     self.job_flush(out);
                 }
-                Stage::Flush => {
+                Stage::Flush => self.job_enter(Stage::Absence),
+                Stage::Absence => {
+                    let starting = self.mode == Mode::Starting;
+                    if self.meta_absence_unrecorded() && !starting && !self.broken {
+                        return;
+                    }
                     self.job_enter(Stage::Pages);
                     self.job_pages(out);
                 }
@@ -580,6 +619,14 @@ impl Array {
                 }
                 Stage::Discard => return self.job_done(out),
             }
+        }
+    }
+
+    /// Members that left are recorded as gone.
+    pub(super) fn job_absence_recorded(&mut self, out: &mut Vec<Action>) {
+        let waits = |job: &Job| job.stage == Stage::Absence && job.outstanding == 0;
+        if self.regions.job.as_ref().is_some_and(waits) {
+            self.job_stage_done_if_idle(out);
         }
     }
 
@@ -631,7 +678,11 @@ impl Array {
             }
             return;
         }
-        let mut pages: BTreeMap<u32, Vec<RegionEntry>> = BTreeMap::new();
+        let as_they_are = job.rewrite.iter();
+        let map = &self.regions.map;
+        let mut pages: BTreeMap<u32, Vec<RegionEntry>> = as_they_are
+            .map(|&page| (page, map.page_entries(page).to_vec()))
+            .collect();
         for (region, state) in changes {
             let (page, at) = page_of(u64::from(region));
             let map = &self.regions.map;
@@ -737,6 +788,7 @@ impl Array {
 
     fn job_done(&mut self, out: &mut Vec<Action>) {
         let job = self.regions.job.take().expect("a job runs");
+        let rewritten = !job.rewrite.is_empty();
         for region in job.discard {
             let active = self.regions.active.get_mut(&region).expect("discarding");
             let requests = std::mem::take(&mut active.discards);
@@ -746,6 +798,9 @@ impl Array {
             }
         }
         self.region_job_start(out);
+        if rewritten && self.replayer.is_none() {
+            self.started(out);
+        }
         self.replay_job_done(out);
         self.log_step(out);
         self.stop_step(out);
@@ -775,6 +830,9 @@ impl Array {
             self.member_map_failed(member, out);
         }
         self.region_job_start(out);
+        if !job.rewrite.is_empty() && self.replayer.is_none() {
+            self.started(out);
+        }
         self.replay_job_done(out);
         self.stop_step(out);
     }

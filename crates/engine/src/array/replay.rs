@@ -96,6 +96,19 @@ pub(super) struct Replayer {
     stepping: bool,
 }
 
+impl std::fmt::Debug for Replayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replayer")
+            .field("scanned", &self.scanned)
+            .field("todo", &self.todo.len())
+            .field("segments", &self.segments.used())
+            .field("listing", &self.listing)
+            .field("flushing", &self.flushing)
+            .field("regions_left", &self.regions_left)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Array {
     pub(super) fn replay_begin(&mut self, from: Replay, out: &mut Vec<Action>) {
         let members = self.live_members().collect();

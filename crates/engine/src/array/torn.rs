@@ -45,6 +45,18 @@ pub(super) struct Torn {
     waiting: Vec<SaveFor>,
 }
 
+impl std::fmt::Debug for Torn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Torn")
+            .field("dirty", &self.dirty)
+            .field("stage", &self.stage)
+            .field("outstanding", &self.outstanding)
+            .field("running", &self.running)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Torn {
     pub(super) fn new(store: Store, dirty: bool) -> Torn {
         Torn {
@@ -307,6 +319,7 @@ impl Array {
         }
         self.torn_start(out);
         if self.torn.is_quiet() {
+            self.replay_torn_saved(out);
             self.region_job_start(out);
         }
         self.stop_step(out);

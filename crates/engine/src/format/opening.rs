@@ -17,6 +17,8 @@
 //! parity happens to say. Their bytes of such regions are listed as suspect and read as errors until they
 //! are written or accepted; with `force` they are accepted here.
 
+use std::collections::BTreeSet;
+
 use super::areas::Extent;
 use super::assemble::Assembly;
 use super::region_map::{
@@ -176,6 +178,7 @@ pub fn open(
             present: assembly.members.iter().map(Option::is_some).collect(),
             superblock: started(assembly, request),
             regions,
+            pages_behind: loaded.pages_behind,
             volatile: request.volatile.clone(),
             replay,
             store_changed: store_changed || !store_behind.is_empty(),
@@ -198,15 +201,19 @@ struct Loaded {
     store: LoadedStore,
     /// Each member's own, with its place.
     stores: Vec<(u16, LoadedStore)>,
+    /// Map pages that some member does not have as they are gone on with.
+    pages_behind: BTreeSet<u32>,
 }
 
 fn load(assembly: &Assembly, reading: &mut dyn Reading) -> Option<Loaded> {
     let truth = &assembly.truth;
     let mut map: Option<LoadedMap> = None;
     let mut stores: Vec<(u16, LoadedStore)> = Vec::new();
+    let mut generations: Vec<Vec<u64>> = Vec::new();
     for (place, drive) in assembly.members.iter().enumerate() {
         let Some(drive) = *drive else { continue };
         let loaded = load_map(truth, place, drive, reading);
+        generations.push(loaded.map.page_generations.clone());
         match &mut map {
             Some(map) => map.merge(&loaded),
             None => map = Some(loaded),
@@ -220,7 +227,18 @@ fn load(assembly: &Assembly, reading: &mut dyn Reading) -> Option<Loaded> {
         store.merge(other);
     }
     let map = map?;
-    Some(Loaded { map, store, stores })
+    let newest = &map.map.page_generations;
+    let behind = |&page: &u32| {
+        let at = page as usize;
+        generations.iter().any(|own| own[at] != newest[at])
+    };
+    let pages_behind = (0..newest.len() as u32).filter(behind).collect();
+    Some(Loaded {
+        map,
+        store,
+        stores,
+        pages_behind,
+    })
 }
 
 impl Loaded {
