@@ -62,6 +62,11 @@ impl Meta {
         self.superblock.state = RunState::Clean;
     }
 
+    /// Number of the latest change that is durable.
+    pub(super) fn saved(&self) -> u64 {
+        self.saved
+    }
+
     /// Number of the latest change.
     pub(super) fn wanted(&self) -> u64 {
         self.wanted

@@ -101,6 +101,8 @@ impl Array {
         let change = self.meta.wanted();
         self.policy.running = Some((id, policy, Stage::Saving(change)));
         self.meta_when_saved(id, out);
+        // Without a live member a save ends before it has begun.
+        self.policy_saved(self.meta.saved(), out);
     }
 
     pub(super) fn policy_saved(&mut self, saved: u64, out: &mut Vec<Action>) {

@@ -234,6 +234,7 @@ impl Rig {
                     .iter()
                     .all(|m| m.state == MemberState::Active)
                     && array.tasks().is_empty()
+                    && array.region_counts()[3] == 0
             })
         })?;
         let left = self.look(|array| array.redundancy_left());
