@@ -39,7 +39,7 @@ fn missing() -> Option<String> {
             return Some(format!("{program} is not installed"));
         }
     }
-    if !Path::new("/usr/aarch64-linux-gnu").is_dir() {
+    if !Path::new(crate::setup::AARCH64_C_LIBRARY).is_file() {
         return Some("the C library for aarch64 is not installed".into());
     }
     if !has_target() && !shell::succeeds(Command::new("rustup").args(["target", "add", TARGET])) {

@@ -40,7 +40,12 @@ const NEEDS: &[Need] = &[
 const CROSS_NEEDS: &[Need] = &[
     need("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     need("qemu-aarch64-static", "qemu-user-static"),
+    // Only recommended by the compiler's package, and nothing links without it.
+    need(AARCH64_C_LIBRARY, "libc6-dev-arm64-cross"),
 ];
+
+/// A file of the C library for aarch64.
+pub const AARCH64_C_LIBRARY: &str = "/usr/aarch64-linux-gnu/lib/Scrt1.o";
 
 /// apt-get fails while another one runs, lock option or not.
 const INSTALL_TRIES: u32 = 4;
