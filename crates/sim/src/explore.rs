@@ -55,8 +55,8 @@ impl Limits {
                 landings_all: 4,
                 landings_sampled: 12,
                 again_every: 61,
-                case_every: 701,
-                time: None,
+                case_every: 2_803,
+                time: Some(Duration::from_secs(90)),
                 failures_max: 5,
             },
             Extent::Whole => Limits {
