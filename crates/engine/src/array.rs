@@ -218,6 +218,9 @@ pub struct Start {
     /// Pages of the map that some member does not have as they are here: written to all before
     /// anything relies on them.
     pub pages_behind: std::collections::BTreeSet<u32>,
+    /// By place: superblock copy B is damaged or behind, and written before copy A, which is then
+    /// the only good one.
+    pub copy_b_first: Vec<bool>,
     /// Members whose drives have a cache that a power cut may lose; one left out counts as having none.
     pub volatile: Vec<bool>,
     /// The array was not stopped cleanly under a policy with a log: entries of this epoch and
@@ -332,7 +335,7 @@ impl Array {
             regions: Regions::new(&geometry, start.regions, start.pages_behind, start.now_ns),
             log: Log::new(&superblock, &geometry),
             torn: Torn::new(start.store, start.store_changed),
-            meta: Meta::new(superblock),
+            meta: Meta::new(superblock, start.copy_b_first),
             background: Background::default(),
             geometry,
             code,
@@ -419,6 +422,11 @@ impl Array {
     /// Read-only.
     pub fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// The start has not ended: nothing is served yet.
+    pub fn is_starting(&self) -> bool {
+        self.mode == Mode::Starting
     }
 
     /// Everything has ended and all is durable; no action will come any more.
@@ -599,7 +607,8 @@ impl Array {
         } else if self.regions.needs_sync(region) {
             // Parity may not match data here. Of mirrors one copy, always the same, is the truth.
             strips.readable &= if data == 1 {
-                strips.readable & strips.readable.wrapping_neg()
+                let readable = strips.readable & !excluded;
+                readable & readable.wrapping_neg()
             } else {
                 strips.data_mask()
             };

@@ -104,6 +104,7 @@ pub fn unrecorded(
         store: Store::new(),
         store_changed: false,
         pages_behind: Default::default(),
+        copy_b_first: Vec::new(),
         read_only: false,
         accept_doubtful: false,
         memory_bytes,

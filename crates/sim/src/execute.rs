@@ -1,6 +1,6 @@
 //! Carries a plan out, beside the model, and says what it was.
 
-use strake_engine::array::Command;
+use strake_engine::array::{Array, Command};
 use strake_engine::block::Operation;
 use strake_engine::format::superblock::MemberState;
 use strake_engine::layout::MemberIndex;
@@ -407,12 +407,22 @@ impl Run {
         if !again && !self.may_lose(place) {
             return Ok(());
         }
+        // A block that cannot be read is one loss too many where the start leaves a resync.
+        let blocks = !(faults.bad_reads.is_empty() && faults.bad_writes.is_empty());
+        if blocks && self.rig.look(Array::is_starting) && !self.rig.log_can_be_read() {
+            return Ok(());
+        }
         self.reads_hurt |= !faults.bad_reads.is_empty();
         let drive = self.rig.places[place].expect("a live member has a drive");
-        let drive = &mut self.rig.world.borrow_mut().drives[drive];
-        drive.faults.join(faults);
-        if let Step::Rot { offset, length, .. } = *step {
-            drive.rot(offset..offset + length);
+        {
+            let drive = &mut self.rig.world.borrow_mut().drives[drive];
+            drive.faults.join(faults);
+            if let Step::Rot { offset, length, .. } = *step {
+                drive.rot(offset..offset + length);
+            }
+        }
+        if self.rig.look(Array::is_starting) {
+            self.rig.lost_in_start();
         }
         Ok(())
     }

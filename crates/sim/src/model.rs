@@ -344,6 +344,25 @@ impl Model {
         }
     }
 
+    /// More was lost before the start after the last crash had ended: as good as lost with it.
+    pub fn torn_too(&mut self, tear: impl Fn(u64) -> Tear) {
+        let at = self.crashed_at;
+        for block in 0..self.len {
+            let before = |versions: &[Version]| {
+                let before = versions.iter().filter(|v| v.submitted <= at);
+                before.count() > 1
+            };
+            let doubtful = self.blocks.get(&block).is_some_and(|v| before(v));
+            match tear(block) {
+                Tear::Any | Tear::AnyMixed => self.versions(block).push(lost(at, TORN)),
+                Tear::Doubtful | Tear::Mixed if doubtful => {
+                    self.versions(block).push(lost(at, TORN));
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// What a block was found to hold is from now on what it holds (nothing is under way). With
     /// `replayed`, the start after the last crash made durable whatever the crash left.
     pub fn settle(&mut self, block: u64, stamp: Stamp, replayed: bool) {

@@ -199,6 +199,8 @@ pub struct Rig {
     failed: Vec<Range<u64>>,
     /// The last start replayed a log: what it left is durable.
     replayed: bool,
+    /// Policy and live members when the last crash came.
+    before_crash: Option<(Option<Consistency>, Vec<bool>)>,
     /// Blocks read as errors at the last settling.
     pub torn: u64,
     verified: u64,
@@ -264,6 +266,7 @@ impl Rig {
             settling: false,
             failed: Vec::new(),
             replayed: false,
+            before_crash: None,
             torn: 0,
             verified: 0,
             returned: Vec::new(),

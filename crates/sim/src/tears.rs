@@ -61,9 +61,11 @@ impl Tears {
             let at = areas.data.offset + rig.geometry().member_offset(piece.stripe, piece.start);
             let there = imported.places[member.at()].is_some_and(|drive| {
                 let faults = &world.drives[drive].faults;
-                // About to die in the start: as good as lost with the crash.
+                // About to die in the start, or to be dropped by it for a write that it refuses: as good
+                // as lost with the crash.
                 let mut bad = faults.bad_reads.iter();
                 faults.dies_after.is_none()
+                    && faults.bad_writes.is_empty()
                     && !bad.any(|range| range.start < at + size && at < range.end)
             });
             let there = there && live.get(member.at()) != Some(&false);

@@ -5,7 +5,7 @@ use strake_sim::plan::Plan;
 use strake_sim::runner::{self, Runs};
 
 /// Random small runs of the everyday test.
-const SMALL: u64 = 9_000;
+const SMALL: u64 = 12_000;
 /// Random long runs.
 const LONG: u64 = 120;
 

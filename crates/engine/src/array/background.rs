@@ -138,6 +138,17 @@ impl Background {
         })
     }
 
+    /// A write failed in part: a resync that has passed the band has not made it true.
+    pub(super) fn band_failed(&mut self, band: BandKey) {
+        if let Some(pass) = &mut self.pass
+            && pass.kind == TaskKind::Resync
+            && pass.start <= band.0
+            && band.0 < pass.next
+        {
+            pass.failed.insert(band.0);
+        }
+    }
+
     /// A member left: what was refilled there says nothing of the drive that takes its place.
     pub(super) fn member_left(&mut self, member: MemberIndex) {
         if let Some(pass) = &mut self.pass {

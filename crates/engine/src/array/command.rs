@@ -373,6 +373,10 @@ impl Array {
     }
 
     pub(super) fn joining_drained(&mut self, member: MemberIndex, out: &mut Vec<Action>) {
+        if self.broken {
+            // The log is not drained: its entries would take this drive for the place's former one.
+            return self.member_map_failed(member, out);
+        }
         self.regions_add_member(member, out);
     }
 

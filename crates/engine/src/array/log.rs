@@ -119,8 +119,6 @@ struct Ring {
     provider: u64,
     /// What the record written last said.
     said: u64,
-    /// Something waits for room.
-    stalled: bool,
 }
 
 /// A record being written.
@@ -129,7 +127,6 @@ struct Record {
     member: u16,
     number: u64,
     offset: u64,
-    bytes: usize,
     oldest: u64,
     ops: Vec<OpId>,
 }
@@ -392,6 +389,13 @@ impl Array {
 
     /// Writes what waits for a member, as far as records may be in flight and have room.
     fn log_cut(&mut self, member: MemberIndex, out: &mut Vec<Action>) {
+        if self.broken {
+            // Nothing is retired any more: who waits for room would wait for ever.
+            for op in std::mem::take(&mut self.log.rings[member.at()].pending) {
+                self.log_carried(op, true, out);
+            }
+            return;
+        }
         loop {
             let ring = &self.log.rings[member.at()];
             if ring.in_flight >= IN_FLIGHT_MAX || ring.pending.is_empty() {
@@ -415,7 +419,6 @@ impl Array {
                 count = 1;
             }
             if !self.ring_has_room(member, bytes) {
-                self.log.rings[member.at()].stalled = true;
                 return self.log_make_room(member, out);
             }
             self.log_write(member, count, bytes, out);
@@ -475,7 +478,6 @@ impl Array {
         record.member = member.0;
         record.number = number;
         record.offset = area.offset + start;
-        record.bytes = bytes;
         record.oldest = oldest;
         let last = record.ops.last().map_or(0, |op| {
             let op = &self.ops[op.0];
@@ -802,7 +804,6 @@ impl Array {
             {
                 ring.used -= held.bytes;
                 ring.held.pop_front();
-                ring.stalled = false;
             }
             if !self.log.rings[index].pending.is_empty() {
                 self.log_cut(MemberIndex(index as u16), out);

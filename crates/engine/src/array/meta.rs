@@ -1,7 +1,9 @@
-//! The superblocks: saved on every live member, copy A everywhere before copy B anywhere.
+//! The superblocks: saved on every live member, one copy everywhere before the other anywhere.
 //!
 //! A save takes the state of the moment it starts, raises the generation, and counts as durable
-//! when copy A is on every live member. Changes that come meanwhile make one more save.
+//! when the first copy is on every live member. Changes that come meanwhile make one more save.
+//! The first copy is A, but on a member that was found with a bad copy B it is B: a write that
+//! is cut off must never meet the only good one.
 
 use super::*;
 use crate::format::superblock::{MemberState, RunState, clip_serial};
@@ -10,8 +12,8 @@ use crate::layout::Shape;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Idle,
-    CopyA,
-    CopyB,
+    First,
+    Second,
 }
 
 pub(super) struct Meta {
@@ -31,10 +33,12 @@ pub(super) struct Meta {
     commands: Vec<(CommandId, u64)>,
     /// The start is durable on all members.
     confirmed: bool,
+    /// By place: copy B is written first.
+    b_first: Vec<bool>,
 }
 
 impl Meta {
-    pub(super) fn new(superblock: Superblock) -> Meta {
+    pub(super) fn new(superblock: Superblock, b_first: Vec<bool>) -> Meta {
         Meta {
             superblock,
             snapshot: None,
@@ -47,6 +51,7 @@ impl Meta {
             held: Vec::new(),
             commands: Vec::new(),
             confirmed: false,
+            b_first,
         }
     }
 
@@ -132,7 +137,7 @@ impl Array {
             self.meta_record(index);
         }
         self.meta.snapshot = Some(Box::new(self.meta.superblock.clone()));
-        self.meta.stage = Stage::CopyA;
+        self.meta.stage = Stage::First;
         self.meta_write_copies(out);
     }
 
@@ -176,9 +181,11 @@ impl Array {
             let copy = snapshot
                 .for_member(member.0, size_bytes)
                 .expect("a member holds the areas");
-            let offset = match self.meta.stage {
-                Stage::CopyA => copy.areas.superblock_a.offset,
-                _ => copy.areas.superblock_b.offset,
+            let b_first = self.meta.b_first.get(member.at()) == Some(&true);
+            let offset = if (self.meta.stage == Stage::First) == b_first {
+                copy.areas.superblock_b.offset
+            } else {
+                copy.areas.superblock_a.offset
             };
             let bytes = copy.encode(offset);
             let io = Io {
@@ -217,13 +224,13 @@ impl Array {
 
     fn meta_stage_done(&mut self, out: &mut Vec<Action>) {
         match self.meta.stage {
-            Stage::CopyA => {
+            Stage::First => {
                 self.meta.saved = self.meta.saving;
-                self.meta.stage = Stage::CopyB;
+                self.meta.stage = Stage::Second;
                 self.meta_saved(out);
                 self.meta_write_copies(out);
             }
-            Stage::CopyB => {
+            Stage::Second => {
                 self.meta.stage = Stage::Idle;
                 self.meta.snapshot = None;
                 self.meta_start(out);
@@ -235,13 +242,14 @@ impl Array {
 
     /// A save is durable: what waited for it goes on.
     fn meta_saved(&mut self, out: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.meta.confirmed, true) && !self.broken {
+            // Nothing is served before a generation that no start cut off here can have; also when
+            // a stop came meanwhile, for what was asked for before it.
+            self.meta.superblock.raise_for_serving();
+            self.meta.wanted += 1;
+            return;
+        }
         if self.mode == Mode::Starting {
-            if !std::mem::replace(&mut self.meta.confirmed, true) && !self.broken {
-                // Nothing is served before a generation that no start cut off here can have.
-                self.meta.superblock.raise_for_serving();
-                self.meta.wanted += 1;
-                return;
-            }
             self.mode = Mode::Running;
         }
         self.begin_early_commands(out);
@@ -320,6 +328,9 @@ impl Array {
         serial: &str,
         size_bytes: u64,
     ) {
+        if let Some(b_first) = self.meta.b_first.get_mut(member.at()) {
+            *b_first = false;
+        }
         let record = &mut self.meta.superblock.members[member.at()];
         record.uuid = uuid;
         record.serial = clip_serial(serial);

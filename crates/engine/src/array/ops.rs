@@ -30,8 +30,10 @@ pub(super) enum Purpose {
     Rebuild,
     /// Compare parity.
     Check,
-    /// Compute parity anew from data.
+    /// Compute parity anew from data, or make copies agree.
     Resync,
+    /// Make copies agree before one of them is read.
+    Settle,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -104,6 +106,12 @@ impl Op {
                 Some(LogSource::Request(id, at + (span.start - fragment.start)))
             }
         }
+    }
+
+    /// Something of it is zeroed by the drives' own command.
+    fn zeroes(&self) -> bool {
+        let mut fragments = self.fragments.iter();
+        fragments.any(|fragment| fragment.memory == Memory::Zeroes)
     }
 
     fn hold(&self) -> Hold {
@@ -195,6 +203,22 @@ impl Array {
     /// An operation of long work on a whole band.
     pub(super) fn begin_work_op(&mut self, purpose: Purpose, band: BandKey, out: &mut Vec<Action>) {
         let id = self.op_new(purpose, band);
+        // Copies that agree are read from any of them at once.
+        self.ops[id.0].durable = purpose == Purpose::Resync && self.geometry.data() == 1;
+        self.op_lock(id, out);
+    }
+
+    /// Makes the copies of a band agree, durably, for a read.
+    pub(super) fn begin_settle_op(
+        &mut self,
+        request: RequestId,
+        band: BandKey,
+        out: &mut Vec<Action>,
+    ) {
+        let id = self.op_new(Purpose::Settle, band);
+        let op = &mut self.ops[id.0];
+        op.requests.push(request);
+        op.durable = true;
         self.op_lock(id, out);
     }
 
@@ -221,7 +245,10 @@ impl Array {
             let leader = &ops[id.0];
             let joined = self.locks.join_next(band, |next| {
                 let next = &ops[next.0];
+                // What is written to one row is durable together, and zeroes are so only by a flush.
+                let unlike = (leader.durable || next.durable) && (leader.zeroes() || next.zeroes());
                 next.purpose == Purpose::Write
+                    && !unlike
                     && leader.requests.len() < JOINED_MAX
                     && leader.fragments.len() + next.fragments.len() <= FRAGMENTS_MAX
                     && !next
@@ -254,7 +281,7 @@ impl Array {
             .region(StripeIndex(op.band / self.geometry.bands()));
         match op.purpose {
             // Nothing is stored in an unwritten region: nothing to decode, refill or compare.
-            Purpose::Rebuild | Purpose::Check | Purpose::Resync
+            Purpose::Rebuild | Purpose::Check | Purpose::Resync | Purpose::Settle
                 if self.regions.is_unwritten(region) =>
             {
                 self.op_end(id, Ok(()), out);
@@ -269,7 +296,10 @@ impl Array {
                 self.op_end(id, Ok(()), out);
             }
             Purpose::Write if self.broken => self.op_end(id, Err(BlockError::Unavailable), out),
-            Purpose::Write | Purpose::Resync => {
+            Purpose::Settle if self.regions.is_settled(region, BandKey(op.band)) => {
+                self.op_end(id, Ok(()), out);
+            }
+            Purpose::Write | Purpose::Resync | Purpose::Settle => {
                 if !self.policy_admits(id) {
                     return;
                 }
@@ -318,7 +348,7 @@ impl Array {
             // Copies need no partial parity: any of them is the whole content.
             Purpose::Write => self.geometry.data() > 1,
             Purpose::Rebuild => !planted::on(Planted::ProgressOfToday),
-            Purpose::Resync => true,
+            Purpose::Resync | Purpose::Settle => true,
         }
     }
 
@@ -363,7 +393,9 @@ impl Array {
                 plan::plan_rebuild(&strips, &self.code, targets, rows, plan)
             }
             Purpose::Check => plan::plan_check(&strips, &self.code, rows, plan),
-            Purpose::Resync => plan::plan_resync(&strips, &self.code, accepted, rows, plan),
+            Purpose::Resync | Purpose::Settle => {
+                plan::plan_resync(&strips, &self.code, accepted, rows, plan)
+            }
         };
         if planned.is_err() {
             out.push(Action::Event(Event::Unavailable(self.stripe_of(band))));
@@ -667,8 +699,7 @@ impl Array {
     fn op_written(&mut self, id: OpId, result: Result<(), BlockError>, out: &mut Vec<Action>) {
         let op = &self.ops[id.0];
         let writes = op.purpose == Purpose::Write;
-        let zeroes = op.fragments.iter().any(|f| f.memory == Memory::Zeroes);
-        let durable = !self.any_volatile() || op.durable && !zeroes;
+        let durable = !self.any_volatile() || op.durable && !op.zeroes();
         if writes {
             self.log_op_ended(id, durable, result.is_err());
         }
@@ -701,7 +732,14 @@ impl Array {
         let failed_write = result.is_err() && op.purpose == Purpose::Write && writing;
         if std::mem::take(&mut op.in_region) {
             let region = self.geometry.region(self.stripe_of(end.band));
+            if failed_write {
+                self.background.band_failed(end.band);
+            }
             self.region_leave(region, failed_write, out);
+        }
+        if matches!(end.purpose, Purpose::Resync | Purpose::Settle) && result.is_ok() {
+            let region = self.geometry.region(self.stripe_of(end.band));
+            self.regions.settle(region, end.band);
         }
         self.op_unvisit(id, out);
         if matches!(
@@ -712,7 +750,11 @@ impl Array {
         }
         self.ops.give(id.0);
         for &request in &requests {
-            self.part_done(request, result, out);
+            if end.purpose == Purpose::Settle {
+                self.settle_done(request, result, out);
+            } else {
+                self.part_done(request, result, out);
+            }
         }
         self.give_requests_back(id, requests);
         self.unlock(end.band, hold, out);

@@ -95,6 +95,12 @@ impl Array {
         let Some((id, policy, Stage::Drain)) = self.policy.running else {
             return;
         };
+        if self.broken {
+            // The log is not drained: the policy that replays it stays, on the drives above all.
+            self.policy.running = None;
+            out.push(Action::CommandDone(id, self.saved_result()));
+            return self.policy_resume(out);
+        }
         self.log.policy = policy;
         self.meta.set_policy(policy);
         self.meta_save(out);
@@ -110,9 +116,14 @@ impl Array {
             && change <= saved
         {
             self.policy.running = None;
-            for op in std::mem::take(&mut self.policy.waiting) {
-                self.op_enter_region(op, out);
-            }
+            self.policy_resume(out);
+        }
+    }
+
+    /// Writes that waited go on.
+    fn policy_resume(&mut self, out: &mut Vec<Action>) {
+        for op in std::mem::take(&mut self.policy.waiting) {
+            self.op_enter_region(op, out);
         }
     }
 }

@@ -95,6 +95,8 @@ pub(super) struct Regions {
     /// a new epoch and waits for the one before.
     readers: [u32; 2],
     epoch: u8,
+    /// Bands of regions in state needs-sync whose copies or parities have been made true since.
+    settled: FastMap<u32, BTreeSet<u64>>,
     /// Regions in state needs-sync: a quick answer for the usual zero.
     needs_sync: u64,
     stopping: bool,
@@ -130,6 +132,7 @@ impl Regions {
             next_clean_ns: 0,
             readers: [0; 2],
             epoch: 0,
+            settled: FastMap::default(),
             needs_sync: needs_sync as u64,
             stopping: false,
         };
@@ -145,6 +148,14 @@ impl Regions {
 
     pub(super) fn is_unwritten(&self, region: u32) -> bool {
         self.state(region) == RegionState::Unwritten
+    }
+
+    /// Writes may have been under way there before this start.
+    pub(super) fn may_be_written(&self, region: u32) -> bool {
+        matches!(
+            self.state(region),
+            RegionState::Dirty | RegionState::NeedsSync
+        )
     }
 
     pub(super) fn needs_sync(&self, region: u32) -> bool {
@@ -228,7 +239,20 @@ impl Regions {
         if state == RegionState::NeedsSync {
             self.needs_sync += 1;
         }
+        self.settled.remove(&region);
         self.map.entries[region as usize] = RegionEntry::new(state, generation);
+    }
+
+    /// Copies of a band agree, durably.
+    pub(super) fn settle(&mut self, region: u32, band: BandKey) {
+        if self.needs_sync(region) {
+            self.settled.entry(region).or_default().insert(band.0);
+        }
+    }
+
+    pub(super) fn is_settled(&self, region: u32, band: BandKey) -> bool {
+        let settled = self.settled.get(&region);
+        !self.needs_sync(region) || settled.is_some_and(|bands| bands.contains(&band.0))
     }
 
     fn activate(&mut self, region: u32, phase: Phase, now_ns: u64) -> &mut Active {
@@ -357,6 +381,7 @@ impl Array {
 
     /// Part of a stripe may be written and part not: parity there is not to be believed.
     fn region_doubt(&mut self, region: u32, out: &mut Vec<Action>) {
+        self.regions.settled.remove(&region);
         if self.regions.state(region) == RegionState::Dirty {
             self.accepted.regions.remove(&region);
             let generation = self.regions.map.entries[region as usize].generation();
@@ -597,7 +622,8 @@ impl Array {
                 }
                 Stage::Flush => self.job_enter(Stage::Absence),
                 Stage::Absence => {
-                    let starting = self.mode == Mode::Starting;
+                    // Also when a stop came meanwhile: absences are recorded at the start's end.
+                    let starting = self.mode == Mode::Starting || self.replayer.is_some();
                     if self.meta_absence_unrecorded() && !starting && !self.broken {
                         return;
                     }

@@ -30,6 +30,8 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const CHUNKS_MAX: usize = 8;
 /// Rows being made whole at a time.
 const SEGMENTS_MAX: usize = 64;
+/// Pages of a ring that cannot be read, and none that can, before its drive counts as lost.
+const BAD_PAGES_MAX: u32 = 32;
 /// Index of the tokens of the flush at the end; others name a read or a segment.
 const FLUSH: u32 = 0xff_ffff;
 
@@ -47,6 +49,9 @@ struct Scan {
     /// Ranges to be read.
     todo: Vec<Extent>,
     reading: Vec<Option<Extent>>,
+    /// Something could be read.
+    answers: bool,
+    bad_pages: u32,
 }
 
 /// What a segment's I/O is for.
@@ -154,6 +159,8 @@ impl Array {
             bytes: vec![0; area.length as usize],
             todo,
             reading: Vec::new(),
+            answers: false,
+            bad_pages: 0,
         });
         self.replay_scan_read(out);
     }
@@ -223,6 +230,7 @@ impl Array {
             .expect("a read is under way");
         match result {
             Ok(()) => {
+                scan.answers = true;
                 let at = extent.offset as usize;
                 scan.bytes[at..at + bytes.len()].copy_from_slice(bytes);
             }
@@ -233,9 +241,21 @@ impl Array {
                 scan.todo.extend(pages.map(|at| Extent::new(at, step)));
             }
             Err(error) => {
+                scan.bad_pages += 1;
+                let silent = !scan.answers && scan.bad_pages >= BAD_PAGES_MAX;
                 if error == IoError::Gone {
                     scan.todo.clear();
                     self.read_failed(member, error, out);
+                } else if silent && self.survives_without(member) {
+                    // Not a bad block here and there: waiting for each page helps nobody.
+                    self.replayer()
+                        .scan
+                        .as_mut()
+                        .expect("a ring is read")
+                        .todo
+                        .clear();
+                    let why = "nothing can be read of its log";
+                    self.drop_member(member, MemberState::Failed, why, out);
                 }
                 // A member that is lost takes its log with it.
                 let lives = self.members[member.at()].is_live();
@@ -314,6 +334,11 @@ impl Array {
             head.stripe < stripes
                 && u64::from(head.end) <= strip_bytes
                 && (head.written | head.live | head.carriers) & !plan::mask(strips) == 0
+        });
+        // In a clean region every write is durable on every member, whatever no record has said yet.
+        replayer.found.retain(|_, found| {
+            let region = self.geometry.region(StripeIndex(found.entry.head.stripe));
+            self.regions.may_be_written(region)
         });
         replayer.todo = segments(&replayer.found, strips);
         let unreadable = !replayer.unreadable.is_empty();

@@ -21,8 +21,24 @@ pub(super) struct Request {
     /// A flush: what had ended when it was sent.
     flush_mark: u64,
     error: Option<BlockError>,
+    /// A read of copies that may differ: until they agree nothing of it is cut.
+    settling: bool,
+    /// Copies were made to agree, as far as they can, before this was read.
+    settled: Settled,
     /// Being cut further up the call stack: parts that end meanwhile do not cut again.
     cutting: bool,
+}
+
+/// What a read of copies has done to make them agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Settled {
+    /// Nothing had to be done.
+    #[default]
+    No,
+    /// A copy was written: like a write, it is answered when members that left are recorded as gone.
+    Written,
+    /// It failed, and what can be read is read as it is.
+    Failed,
 }
 
 /// A piece that is read straight into the request's memory.
@@ -156,7 +172,7 @@ impl Array {
                 self.requests[id.0].cursor = self.requests[id.0].end;
                 break;
             }
-            if request.cursor >= request.end || request.parts >= PARTS_MAX {
+            if request.cursor >= request.end || request.parts >= PARTS_MAX || request.settling {
                 break;
             }
             match request.operation {
@@ -198,7 +214,8 @@ impl Array {
             return self.flush_begin(id, out);
         }
         let request = &self.requests[id.0];
-        let changes = request.operation.is_some_and(|op| op != Operation::Read);
+        let changes = request.operation.is_some_and(|op| op != Operation::Read)
+            || request.settled == Settled::Written;
         if changes && self.broken {
             self.request_failed(id);
         } else if changes && self.meta_holds_acknowledgement(id) {
@@ -250,6 +267,14 @@ impl Array {
             self.requests[id.0].error = Some(BlockError::Torn);
             return;
         }
+        if self.regions.needs_sync(region)
+            && let Some(band) = self.unsettled_band(id, stripe, from, to)
+        {
+            self.requests[id.0].cursor = from;
+            self.requests[id.0].parts += 1;
+            self.requests[id.0].settling = true;
+            return self.begin_settle_op(id, band, out);
+        }
         let simple =
             self.all_active && !self.regions.needs_sync(region) && self.geometry.data() > 1;
         let lost = |piece: &crate::layout::StripPiece| self.readable_copy(piece).is_none();
@@ -268,6 +293,45 @@ impl Array {
             self.direct_read(id, &piece, copy.expect("every piece is readable"), at, out);
             cursor += u64::from(piece.length);
         }
+    }
+
+    /// The first band among volume bytes `from..to` of which one copy may hold what another does
+    /// not. Whichever is read, the others must hold the same before it is answered: else the loss
+    /// of that drive changes what was read.
+    fn unsettled_band(
+        &self,
+        id: RequestId,
+        stripe: StripeIndex,
+        from: u64,
+        to: u64,
+    ) -> Option<BandKey> {
+        let cannot =
+            self.read_only || self.broken || self.requests[id.0].settled == Settled::Failed;
+        if self.geometry.data() > 1 || cannot {
+            return None;
+        }
+        self.pieces(from, to).find_map(|piece| {
+            let first = self.band_of(stripe, piece.start).0;
+            let last = self.band_of(stripe, piece.start + piece.length - 1).0;
+            let mut bands = (first..=last).map(BandKey);
+            bands.find(|&band| !self.regions.is_settled(self.geometry.region(stripe), band))
+        })
+    }
+
+    /// The copies of a band agree (or cannot be made to): the read goes on.
+    pub(super) fn settle_done(
+        &mut self,
+        id: RequestId,
+        result: Result<(), BlockError>,
+        out: &mut Vec<Action>,
+    ) {
+        let request = &mut self.requests[id.0];
+        request.settling = false;
+        request.settled = match result {
+            Ok(()) => Settled::Written,
+            Err(_) => Settled::Failed,
+        };
+        self.part_done(id, Ok(()), out);
     }
 
     /// A listed block among volume bytes `from..to`.

@@ -352,6 +352,8 @@ impl Array {
         for region in self.regions.all_needing_sync() {
             self.torn_list_region(member.0, region);
         }
+        // What the first strips say of it is from now on what it held: so that others are written.
+        self.accept_doubtful();
         self.torn.dirty
     }
 

@@ -179,6 +179,7 @@ pub fn open(
             superblock: started(assembly, request),
             regions,
             pages_behind: loaded.pages_behind,
+            copy_b_first: copy_b_first(assembly),
             volatile: request.volatile.clone(),
             replay,
             store_changed: store_changed || !store_behind.is_empty(),
@@ -193,6 +194,16 @@ pub fn open(
         suspect_bytes,
         store_behind,
     })
+}
+
+/// By place: the member's second superblock copy is not as good as its first.
+fn copy_b_first(assembly: &Assembly) -> Vec<bool> {
+    let bad = |drive: usize| {
+        let mut copies = assembly.bad_copies.iter();
+        copies.any(|bad| bad.drive == drive && bad.copy == 1)
+    };
+    let members = assembly.members.iter();
+    members.map(|drive| drive.is_some_and(bad)).collect()
 }
 
 /// What was read of all current members.

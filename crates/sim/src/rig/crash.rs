@@ -84,16 +84,34 @@ impl Rig {
     /// What counts is how many members are lost at the crash, not how many die later. Without a log
     /// (that can be read) a block that cannot be read is one loss too many until a resync.
     fn spare_blocks(&self, policy: Option<Consistency>) {
-        let drives = &mut self.world.borrow_mut().drives;
         let logged = [Some(Consistency::Log), Some(Consistency::LogAll)].contains(&policy)
-            && drives.iter().all(|drive| drive.faults.bad_log.is_empty());
+            && self.log_can_be_read();
+        // A rebuild that had ended, and was not recorded, has not.
+        let assembly = import::look(&self.world.borrow(), &self.plugged);
+        let enough = assembly.is_ok_and(|assembly| self.redundancy_for_bad_blocks(&assembly));
+        let drives = &mut self.world.borrow_mut().drives;
         for drive in drives {
             drive.faults.dies_after = None;
-            if !logged {
+            if !logged || !enough {
                 drive.faults.bad_reads.clear();
                 drive.faults.bad_writes.clear();
             }
         }
+    }
+
+    /// A drive that was there at the crash is given a fault while the start has not ended.
+    pub fn lost_in_start(&mut self) {
+        if let Some((policy, live)) = self.before_crash.clone() {
+            let tears = Tears::of(self, policy, &live);
+            self.model.torn_too(|block| tears.of_block(block));
+        }
+    }
+
+    /// No drive's log is damaged.
+    pub fn log_can_be_read(&self) -> bool {
+        let world = self.world.borrow();
+        let mut drives = world.drives.iter();
+        drives.all(|drive| drive.faults.bad_log.is_empty())
     }
 
     fn crashed_model(&mut self, power: bool, policy: Option<Consistency>, live: &[bool]) {
@@ -131,6 +149,7 @@ impl Rig {
         let live = live.unwrap_or_default();
         let lost = self.lose(lose, &live);
         self.crashed_model(power, policy, &live);
+        self.before_crash = Some((policy, live));
         lost
     }
 

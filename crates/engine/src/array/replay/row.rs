@@ -160,10 +160,13 @@ impl<'a> Row<'a> {
     ///   row held before, of those strips as well. With all of T on drives a void entry is
     ///   replayed all the same: that changes nothing, and makes good a record that was whole once
     ///   and rotted.
+    /// * Copies are made to agree whatever the newest entry is worth: older writes to them may have
+    ///   landed on some only, as a copy is written anew without waiting for a flush.
     fn is_left_alone(&self) -> bool {
         let refilled = self.in_sync & !self.newest().head.live;
         let incomplete = self.written() & !self.readable(self.written());
-        refilled != 0 && !planted::on(Planted::ProgressOfToday) || incomplete != 0 && self.is_void()
+        let void = self.data() > 1 && incomplete != 0 && self.is_void();
+        refilled != 0 && !planted::on(Planted::ProgressOfToday) || void
     }
 
     /// Parities that get their content from all data, as their PP is not known.
