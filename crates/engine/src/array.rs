@@ -29,7 +29,7 @@ mod slots;
 mod tests;
 mod torn;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use strake_codec::Code;
 
@@ -215,9 +215,9 @@ pub struct Start {
     pub superblock: Superblock,
     /// Members whose drives are open.
     pub present: Vec<bool>,
-    /// Pages of the map that some member does not have as they are here: written to all before
+    /// Pages of the map that some members do not have as they are here: written there before
     /// anything relies on them.
-    pub pages_behind: std::collections::BTreeSet<u32>,
+    pub pages_behind: BTreeMap<u32, Vec<Behind>>,
     /// By place: superblock copy B is damaged or behind, and written before copy A, which is then
     /// the only good one.
     pub copy_b_first: Vec<bool>,
@@ -228,8 +228,10 @@ pub struct Start {
     pub replay: Option<Replay>,
     /// Array store as the members' newest copy says: the blocks that read as errors among it.
     pub store: Store,
-    /// It is not on every member as it is here.
+    /// It is on no member as it is here.
     pub store_changed: bool,
+    /// Members that do not have the newest that the others have.
+    pub store_behind: Vec<Behind>,
     /// The map as the newest pages of all current members say; regions whose parity may not match
     /// are `NeedsSync`.
     pub regions: RegionMap,
@@ -242,6 +244,23 @@ pub struct Start {
     pub memory_bytes: usize,
     /// Now.
     pub now_ns: u64,
+}
+
+/// A member that has an older copy of something than others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behind {
+    /// Place.
+    pub place: u16,
+    /// Generation of its newest valid copy (0: none).
+    pub generation: u64,
+}
+
+impl Behind {
+    /// Generation under which it gets what is `newest`: not over its only valid copy, which lies
+    /// where its own generation says.
+    fn catch_up(self, newest: u64) -> u64 {
+        newest - u64::from(newest % 2 == self.generation % 2 && newest > self.generation + 1)
+    }
 }
 
 /// Whose log entries are in force at a start.
@@ -334,7 +353,7 @@ impl Array {
         let mut array = Array {
             regions: Regions::new(&geometry, start.regions, start.pages_behind, start.now_ns),
             log: Log::new(&superblock, &geometry),
-            torn: Torn::new(start.store, start.store_changed),
+            torn: Torn::new(start.store, start.store_changed, start.store_behind),
             meta: Meta::new(superblock, start.copy_b_first),
             background: Background::default(),
             geometry,

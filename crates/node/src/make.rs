@@ -103,6 +103,7 @@ pub fn unrecorded(
         replay: None,
         store: Store::new(),
         store_changed: false,
+        store_behind: Vec::new(),
         pages_behind: Default::default(),
         copy_b_first: Vec::new(),
         read_only: false,

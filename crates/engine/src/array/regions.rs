@@ -53,6 +53,8 @@ enum Stage {
     /// Until every member that left is recorded as gone: what it missed here must not be taken for
     /// done when it comes back.
     Absence,
+    /// At a start: members that have older pages get the present ones, beside theirs.
+    CatchUp,
     Pages,
     /// Reads that began before the map said unwritten must end: what they read is about to go.
     Readers,
@@ -64,8 +66,8 @@ struct Job {
     outstanding: u32,
     failed: bool,
     changes: BTreeMap<u32, RegionState>,
-    /// Pages to be written as they are.
-    rewrite: BTreeSet<u32>,
+    /// Pages to be written as they are, first to the members that have older ones.
+    rewrite: BTreeMap<u32, Vec<Behind>>,
     /// Regions to be zeroed first.
     zero: Vec<u32>,
     /// Flush before the pages are written.
@@ -85,7 +87,7 @@ pub(super) struct Regions {
     /// At a stop: regions whose resync has not ended, to be recorded as such.
     unsure: BTreeSet<u32>,
     /// At a start: pages that some member does not have as they are here.
-    rewrite: BTreeSet<u32>,
+    rewrite: BTreeMap<u32, Vec<Behind>>,
     job: Option<Job>,
     new_members: VecDeque<MemberIndex>,
     /// Operations that read what is stored in a region: its content is not given up under them.
@@ -106,7 +108,7 @@ impl Regions {
     pub(super) fn new(
         geometry: &Geometry,
         map: RegionMap,
-        rewrite: BTreeSet<u32>,
+        rewrite: BTreeMap<u32, Vec<Behind>>,
         now_ns: u64,
     ) -> Regions {
         assert_eq!(map.regions(), geometry.regions());
@@ -429,7 +431,7 @@ impl Array {
             outstanding: 0,
             failed: false,
             changes: BTreeMap::new(),
-            rewrite: BTreeSet::new(),
+            rewrite: BTreeMap::new(),
             zero: Vec::new(),
             flush: false,
             discard: Vec::new(),
@@ -627,6 +629,10 @@ impl Array {
                     if self.meta_absence_unrecorded() && !starting && !self.broken {
                         return;
                     }
+                    self.job_enter(Stage::CatchUp);
+                    self.job_catch_up(out);
+                }
+                Stage::CatchUp => {
                     self.job_enter(Stage::Pages);
                     self.job_pages(out);
                 }
@@ -676,6 +682,37 @@ impl Array {
         }
     }
 
+    fn job_catch_up(&mut self, out: &mut Vec<Action>) {
+        let job = self.regions.job.as_ref().expect("a job runs");
+        let rewrite = job.rewrite.iter();
+        let todo = rewrite.flat_map(|(&page, members)| members.iter().map(move |&m| (page, m)));
+        for (page, behind) in todo.collect::<Vec<_>>() {
+            let member = MemberIndex(behind.place);
+            if self.members[member.at()].is_live() {
+                let newest = self.regions.map.page_generations[page as usize];
+                let entries = self.regions.map.page_entries(page).to_vec();
+                let generation = behind.catch_up(newest);
+                self.job_page(member, page, generation, &entries, out);
+            }
+        }
+    }
+
+    fn job_page(
+        &mut self,
+        member: MemberIndex,
+        page: u32,
+        generation: u64,
+        entries: &[RegionEntry],
+        out: &mut Vec<Action>,
+    ) {
+        let place = self.map_place(member);
+        let mut bytes = vec![0; MAP_PAGE_BYTES];
+        encode_page(&mut bytes, &place, page, generation, entries);
+        let offset = place.offset(page, generation);
+        let kind = IoKind::WriteMeta(bytes);
+        self.job_io(member, offset, MAP_PAGE_BYTES as u32, kind, out);
+    }
+
     /// Writes every changed page to every live member (or all pages to the new one).
     fn job_pages(&mut self, out: &mut Vec<Action>) {
         let job = self.regions.job.as_ref().expect("a job runs");
@@ -707,7 +744,7 @@ impl Array {
         let as_they_are = job.rewrite.iter();
         let map = &self.regions.map;
         let mut pages: BTreeMap<u32, Vec<RegionEntry>> = as_they_are
-            .map(|&page| (page, map.page_entries(page).to_vec()))
+            .map(|(&page, _)| (page, map.page_entries(page).to_vec()))
             .collect();
         for (region, state) in changes {
             let (page, at) = page_of(u64::from(region));
@@ -723,17 +760,7 @@ impl Array {
             *newer += 1;
             let page_generation = *newer;
             for &member in &live {
-                let place = self.map_place(member);
-                let mut bytes = vec![0; MAP_PAGE_BYTES];
-                encode_page(&mut bytes, &place, page, page_generation, &entries);
-                let offset = place.offset(page, page_generation);
-                self.job_io(
-                    member,
-                    offset,
-                    MAP_PAGE_BYTES as u32,
-                    IoKind::WriteMeta(bytes),
-                    out,
-                );
+                self.job_page(member, page, page_generation, &entries, out);
             }
         }
     }

@@ -16,6 +16,9 @@ enum Stage {
     Idle,
     /// What heals becomes durable.
     Flush,
+    /// Members that have an older table get the present one, beside it, before the next one takes
+    /// the half in which theirs lies.
+    CatchUp,
     Write,
 }
 
@@ -38,6 +41,7 @@ pub(super) enum SaveFor {
 pub(super) struct Torn {
     store: Store,
     dirty: bool,
+    behind: Vec<Behind>,
     stage: Stage,
     outstanding: u32,
     failed: bool,
@@ -58,10 +62,11 @@ impl std::fmt::Debug for Torn {
 }
 
 impl Torn {
-    pub(super) fn new(store: Store, dirty: bool) -> Torn {
+    pub(super) fn new(store: Store, changed: bool, behind: Vec<Behind>) -> Torn {
         Torn {
             store,
-            dirty,
+            dirty: changed || !behind.is_empty(),
+            behind,
             stage: Stage::Idle,
             outstanding: 0,
             failed: false,
@@ -204,7 +209,44 @@ impl Array {
             self.member_io(io, out);
         }
         if members.is_empty() {
+            self.torn_catch_up(out);
+        }
+    }
+
+    fn torn_catch_up(&mut self, out: &mut Vec<Action>) {
+        self.torn.stage = Stage::CatchUp;
+        self.torn.outstanding = 0;
+        for behind in std::mem::take(&mut self.torn.behind) {
+            let generation = behind.catch_up(self.torn.store.generation);
+            self.torn_write_to(MemberIndex(behind.place), generation, out);
+        }
+        if self.torn.outstanding == 0 {
             self.torn_write(out);
+        }
+    }
+
+    /// Writes the table to a member (if it is still one).
+    fn torn_write_to(&mut self, member: MemberIndex, generation: u64, out: &mut Vec<Action>) {
+        if !self.members[member.at()].is_live() {
+            return;
+        }
+        let store = Store {
+            generation,
+            ..self.torn.store.clone()
+        };
+        match store.encode(&self.store_place(member)) {
+            Ok((offset, bytes)) => {
+                self.torn.outstanding += 1;
+                let io = Io {
+                    token: Token::new(Class::Torn, 0, u32::from(member.0)),
+                    member,
+                    offset,
+                    length: bytes.len() as u32,
+                    kind: IoKind::WriteMeta(bytes),
+                };
+                self.member_io(io, out);
+            }
+            Err(_) => self.torn.failed = true,
         }
     }
 
@@ -236,28 +278,12 @@ impl Array {
         self.torn.dirty = false;
         self.torn.store.generation += 1;
         let live: Vec<MemberIndex> = self.live_members().collect();
-        self.torn.outstanding = live.len() as u32;
+        self.torn.outstanding = 0;
         self.torn.failed |= live.is_empty();
-        let mut full = false;
+        let generation = self.torn.store.generation;
         for member in live {
-            match self.torn.store.encode(&self.store_place(member)) {
-                Ok((offset, bytes)) => {
-                    let io = Io {
-                        token: Token::new(Class::Torn, 0, u32::from(member.0)),
-                        member,
-                        offset,
-                        length: bytes.len() as u32,
-                        kind: IoKind::WriteMeta(bytes),
-                    };
-                    self.member_io(io, out);
-                }
-                Err(_) => {
-                    full = true;
-                    self.torn.outstanding -= 1;
-                }
-            }
+            self.torn_write_to(member, generation, out);
         }
-        self.torn.failed |= full;
         if self.torn.outstanding == 0 {
             self.torn_saved(out);
         }
@@ -291,7 +317,8 @@ impl Array {
             return;
         }
         match self.torn.stage {
-            Stage::Flush if !self.torn.failed => self.torn_write(out),
+            Stage::Flush if !self.torn.failed => self.torn_catch_up(out),
+            Stage::CatchUp if !self.torn.failed => self.torn_write(out),
             _ => self.torn_saved(out),
         }
     }

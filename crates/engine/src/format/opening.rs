@@ -17,7 +17,7 @@
 //! parity happens to say. Their bytes of such regions are listed as suspect and read as errors until they
 //! are written or accepted; with `force` they are accepted here.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::areas::Extent;
 use super::assemble::Assembly;
@@ -27,7 +27,7 @@ use super::region_map::{
 use super::store::{self, LoadedStore, Store, StoreError, StoreFull, StorePlace};
 use super::superblock::{Consistency, MemberState, RunState, Superblock};
 use super::torn::{TORN_EXTENT_BYTES, TornExtent, TornKind, TornList};
-use crate::array::{Replay, Start};
+use crate::array::{Behind, Replay, Start};
 use uuid::Uuid;
 
 #[cfg(test)]
@@ -72,10 +72,6 @@ pub struct Opening {
     pub doubtful_regions: u64,
     /// Bytes newly listed as suspect.
     pub suspect_bytes: u64,
-    /// Places of members whose newest valid table is not the one gone on with. Before the store's
-    /// next generation is written anywhere they should get the present one: that next write takes
-    /// the half in which theirs lies.
-    pub store_behind: Vec<u16>,
 }
 
 /// Why an array cannot be started.
@@ -182,7 +178,8 @@ pub fn open(
             copy_b_first: copy_b_first(assembly),
             volatile: request.volatile.clone(),
             replay,
-            store_changed: store_changed || !store_behind.is_empty(),
+            store_changed,
+            store_behind,
             store,
             read_only: request.read_only,
             accept_doubtful: request.force || (doubtful && !request.read_only),
@@ -192,7 +189,6 @@ pub fn open(
         notes,
         doubtful_regions,
         suspect_bytes,
-        store_behind,
     })
 }
 
@@ -212,19 +208,19 @@ struct Loaded {
     store: LoadedStore,
     /// Each member's own, with its place.
     stores: Vec<(u16, LoadedStore)>,
-    /// Map pages that some member does not have as they are gone on with.
-    pages_behind: BTreeSet<u32>,
+    /// Map pages that some members do not have as they are gone on with.
+    pages_behind: BTreeMap<u32, Vec<Behind>>,
 }
 
 fn load(assembly: &Assembly, reading: &mut dyn Reading) -> Option<Loaded> {
     let truth = &assembly.truth;
     let mut map: Option<LoadedMap> = None;
     let mut stores: Vec<(u16, LoadedStore)> = Vec::new();
-    let mut generations: Vec<Vec<u64>> = Vec::new();
+    let mut generations: Vec<(u16, Vec<u64>)> = Vec::new();
     for (place, drive) in assembly.members.iter().enumerate() {
         let Some(drive) = *drive else { continue };
         let loaded = load_map(truth, place, drive, reading);
-        generations.push(loaded.map.page_generations.clone());
+        generations.push((place as u16, loaded.map.page_generations.clone()));
         match &mut map {
             Some(map) => map.merge(&loaded),
             None => map = Some(loaded),
@@ -239,11 +235,18 @@ fn load(assembly: &Assembly, reading: &mut dyn Reading) -> Option<Loaded> {
     }
     let map = map?;
     let newest = &map.map.page_generations;
-    let behind = |&page: &u32| {
+    let behind = |page: u32| {
         let at = page as usize;
-        generations.iter().any(|own| own[at] != newest[at])
+        let members = generations.iter();
+        let behind = members.filter(|(_, own)| own[at] != newest[at]);
+        let behind = behind.map(|&(place, ref own)| Behind {
+            place,
+            generation: own[at],
+        });
+        let behind: Vec<Behind> = behind.collect();
+        (!behind.is_empty()).then_some((page, behind))
     };
-    let pages_behind = (0..newest.len() as u32).filter(behind).collect();
+    let pages_behind = (0..newest.len() as u32).filter_map(behind).collect();
     Some(Loaded {
         map,
         store,
@@ -327,14 +330,19 @@ fn take_store(
 }
 
 /// Members that do not hold the table gone on with, whatever generation it goes on with.
-fn behind(stores: &[(u16, LoadedStore)], store: &Store) -> Vec<u16> {
+fn behind(stores: &[(u16, LoadedStore)], store: &Store) -> Vec<Behind> {
     let newest = stores.iter().filter_map(|(_, own)| own.generation()).max();
     let uneven = |own: &LoadedStore| match &own.newest {
         Some(own) => Some(own.generation) != newest || own.torn != store.torn,
         None => true,
     };
-    let places = stores.iter().filter(|(_, own)| uneven(own));
-    places.map(|(place, _)| *place).collect()
+    let behind = stores.iter().filter(|(_, own)| uneven(own));
+    behind
+        .map(|(place, own)| Behind {
+            place: *place,
+            generation: own.generation().unwrap_or(0),
+        })
+        .collect()
 }
 
 fn check_torn(truth: &Superblock, torn: &TornList) -> Result<(), OpeningError> {
