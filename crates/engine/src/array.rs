@@ -36,6 +36,7 @@ use strake_codec::Code;
 use crate::block::{BlockError, Operation};
 use crate::format::region_map::RegionMap;
 use crate::format::store::Store;
+pub use crate::format::superblock::Replay;
 use crate::format::superblock::{MemberState, Superblock};
 use crate::format::torn::TornList;
 use crate::layout::{Geometry, MemberIndex, StripeIndex};
@@ -263,15 +264,6 @@ impl Behind {
     }
 }
 
-/// Whose log entries are in force at a start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Replay {
-    /// Epoch before this start.
-    pub epoch: u64,
-    /// Lineage before this start.
-    pub lineage: uuid::Uuid,
-}
-
 /// Counts since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -337,6 +329,9 @@ pub struct Array {
     pending: command::Pending,
     counters: Counters,
     log: Log,
+    /// To be replayed when the start is recorded on all live members.
+    replay_next: Option<Replay>,
+    began_ns: u64,
     replayer: Option<Box<Replayer>>,
     replayed: LogReport,
     torn: Torn,
@@ -377,6 +372,8 @@ impl Array {
             early: VecDeque::new(),
             pending: command::Pending::default(),
             counters: Counters::default(),
+            replay_next: None,
+            began_ns: start.now_ns,
             replayer: None,
             replayed: LogReport::default(),
             policy: policy::Change::default(),
@@ -388,9 +385,9 @@ impl Array {
         array.torn_forget_unwritten();
         if array.read_only {
             array.mode = Mode::Running;
-        } else if let Some(replay) = start.replay {
-            array.replay_begin(replay, out);
         } else {
+            array.meta.set_replay(start.replay);
+            array.replay_next = start.replay;
             array.started(out);
         }
         array

@@ -249,6 +249,7 @@ fn plan_superblock(
         epoch: 0,
         lineage: Uuid::new_v4(),
         owner_host: Uuid::nil(),
+        replay: None,
         owner_started_unix: 0,
         state: RunState::Clean,
         level: shape.level,

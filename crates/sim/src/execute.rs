@@ -326,6 +326,9 @@ impl Run {
                     let faults = &mut self.rig.world.borrow_mut().drives[drive].faults;
                     faults.bad_log.push(offset..offset + length);
                 }
+                if self.rig.look(Array::is_starting) {
+                    self.rig.lost_in_start();
+                }
                 return Ok(());
             }
             Step::Hang { place, after } => {

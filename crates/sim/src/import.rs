@@ -122,6 +122,7 @@ pub fn create(
         epoch: 0,
         lineage: uuid(2, 0),
         owner_host: Uuid::nil(),
+        replay: None,
         owner_started_unix: 0,
         state: RunState::Clean,
         level: shape.level,

@@ -433,6 +433,7 @@ impl Array {
                     || !self.log.is_quiet()
                     || !self.torn.is_quiet()
                     || !self.policy.is_quiet()
+                    || self.replay_next.is_some()
                     || self.replayer.is_some();
                 if busy {
                     return;

@@ -177,6 +177,10 @@ impl Array {
         out: &mut Vec<Action>,
     ) {
         let it = &mut self.members[member.at()];
+        let held = match it.state {
+            MemberState::Rebuilding => meta::bytes_below(&self.geometry, it.position),
+            _ => u64::MAX,
+        };
         it.state = state;
         if std::mem::take(&mut it.attached) {
             out.push(Action::Detach(member));
@@ -186,7 +190,7 @@ impl Array {
         self.background.member_left(member);
         self.members_changed();
         self.rebuild_restart(out);
-        if self.torn_list_doubtful(member) {
+        if self.torn_list_doubtful(member, held) {
             // Listed before the absence is recorded: after that, a start would not list it.
             self.torn_save(torn::SaveFor::Start, out);
         } else {

@@ -31,7 +31,9 @@ pub(super) struct Meta {
     barrier: u64,
     held: Vec<RequestId>,
     commands: Vec<(CommandId, u64)>,
-    /// The start is durable on all members.
+    /// The start has been saved once: what it counts as gone is recorded so.
+    recorded: bool,
+    /// What was replayed is durable, and so is the start, on all members.
     confirmed: bool,
     /// By place: copy B is written first.
     b_first: Vec<bool>,
@@ -50,6 +52,7 @@ impl Meta {
             barrier: 0,
             held: Vec::new(),
             commands: Vec::new(),
+            recorded: false,
             confirmed: false,
             b_first,
         }
@@ -61,6 +64,15 @@ impl Meta {
 
     pub(super) fn is_quiet(&self) -> bool {
         self.stage == Stage::Idle && self.saved == self.wanted
+    }
+
+    pub(super) fn set_replay(&mut self, replay: Option<Replay>) {
+        self.superblock.replay = replay;
+    }
+
+    /// Saves are under way or done in this start, so that a change can be recorded.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.recorded
     }
 
     pub(super) fn set_clean(&mut self) {
@@ -124,11 +136,7 @@ impl Array {
     }
 
     fn meta_start(&mut self, out: &mut Vec<Action>) {
-        // While the log is replayed, the epoch must stay what it was.
-        if self.meta.stage != Stage::Idle
-            || self.meta.saved == self.meta.wanted
-            || self.replayer.is_some()
-        {
+        if self.meta.stage != Stage::Idle || self.meta.saved == self.meta.wanted {
             return;
         }
         self.meta.saving = self.meta.wanted;
@@ -242,6 +250,15 @@ impl Array {
 
     /// A save is durable: what waited for it goes on.
     fn meta_saved(&mut self, out: &mut Vec<Action>) {
+        self.meta.recorded = true;
+        let snapshot = self.meta.snapshot.as_ref();
+        if snapshot.is_some_and(|snapshot| snapshot.replay.is_some()) {
+            // Who is missing is recorded: from here on the replay may count on it.
+            if self.meta.saved >= self.meta.barrier {
+                self.log_absence_recorded(out);
+            }
+            return self.replay_recorded(out);
+        }
         if !std::mem::replace(&mut self.meta.confirmed, true) && !self.broken {
             // Nothing is served before a generation that no start cut off here can have; also when
             // a stop came meanwhile, for what was asked for before it.

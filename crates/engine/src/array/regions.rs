@@ -624,9 +624,9 @@ impl Array {
                 }
                 Stage::Flush => self.job_enter(Stage::Absence),
                 Stage::Absence => {
-                    // Also when a stop came meanwhile: absences are recorded at the start's end.
-                    let starting = self.mode == Mode::Starting || self.replayer.is_some();
-                    if self.meta_absence_unrecorded() && !starting && !self.broken {
+                    // Before a start is saved for the first time no absence can be recorded.
+                    let waits = self.meta_absence_unrecorded() && self.meta.is_recorded();
+                    if waits && !self.broken {
                         return;
                     }
                     self.job_enter(Stage::CatchUp);

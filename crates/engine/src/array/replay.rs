@@ -5,8 +5,9 @@
 //!   → torn blocks listed durably → parities (and lost data) written → flush → epoch raised
 //! ```
 //!
-//! Nothing is served before the end, and the epoch is raised after it, so a crash on the way is
-//! another replay. Which members can be believed is what the superblock says today: a member is
+//! The superblocks are saved before it, naming the log that is replayed: members that are missing
+//! must not come back into a row that was made whole without them. They are saved without that name
+//! after it, so a crash on the way is another replay, and nothing is served before the end. Which members can be believed is what the superblock says today: a member is
 //! refilled only where no entry of before is in force, so today's progress never meets an older
 //! entry that matters.
 
@@ -83,7 +84,6 @@ struct Segment {
 /// The replay under way.
 pub(super) struct Replayer {
     from: Replay,
-    began_ns: u64,
     members: VecDeque<MemberIndex>,
     scan: Option<Scan>,
     /// Every ring has been read.
@@ -95,6 +95,8 @@ pub(super) struct Replayer {
     todo: Vec<Segment>,
     segments: Slots<Segment>,
     listing: Vec<u32>,
+    /// Segments that wait until members that left are recorded as gone.
+    waiting: Vec<u32>,
     flushing: u32,
     flushed: bool,
     regions_left: bool,
@@ -119,7 +121,6 @@ impl Array {
         let members = self.live_members().collect();
         self.replayer = Some(Box::new(Replayer {
             from,
-            began_ns: self.now_ns,
             members,
             scan: None,
             scanned: false,
@@ -129,12 +130,28 @@ impl Array {
             todo: Vec::new(),
             segments: Slots::default(),
             listing: Vec::new(),
+            waiting: Vec::new(),
             flushing: 0,
             flushed: false,
             regions_left: false,
             stepping: false,
         }));
         self.replay_scan_next(out);
+    }
+
+    /// A save of the start is durable, or may go on as if.
+    pub(super) fn replay_recorded(&mut self, out: &mut Vec<Action>) {
+        if let Some(from) = self.replay_next.take() {
+            return self.replay_begin(from, out);
+        }
+        if !self.broken && self.meta_absence_unrecorded() {
+            return;
+        }
+        if let Some(replayer) = &mut self.replayer {
+            for id in std::mem::take(&mut replayer.waiting) {
+                self.segment_read(id, out);
+            }
+        }
     }
 
     fn replayer(&mut self) -> &mut Replayer {
@@ -382,11 +399,12 @@ impl Array {
     /// Part of a log cannot be read: what it said of the dirty regions is unknown. They are
     /// resynced; where data is missing too, its blocks are suspect.
     fn replay_doubt_regions(&mut self) {
-        let dirty = self.regions.doubt_dirty();
-        if dirty.is_empty() {
+        self.replayer().regions_left = !self.regions.doubt_dirty().is_empty();
+        // Also those that needed one before: they were written to all the same.
+        let doubtful = self.regions.all_needing_sync();
+        if doubtful.is_empty() {
             return;
         }
-        self.replayer().regions_left = true;
         if self.geometry.data() == 1 {
             return; // a copy is whole by itself
         }
@@ -405,7 +423,7 @@ impl Array {
             })
             .collect();
         for &member in &missing {
-            for &region in &dirty {
+            for &region in &doubtful {
                 self.replayed.torn_blocks += self.torn_list_region(member, region);
             }
         }
@@ -474,8 +492,9 @@ impl Array {
     }
 
     fn replay_end(&mut self, out: &mut Vec<Action>) {
-        let replayer = self.replayer.take().expect("a replay is under way");
-        self.replayed.replay_ns = self.now_ns.saturating_sub(replayer.began_ns);
+        self.replayer = None;
+        self.meta.set_replay(None);
+        self.replayed.replay_ns = self.now_ns.saturating_sub(self.began_ns);
         out.push(Action::Event(Event::Replayed(self.log_report())));
         if self.broken {
             // The log must go on saying what it says: this start ends here.
@@ -493,6 +512,11 @@ impl Array {
         let stripe = StripeIndex(segment.stripe);
         let (start, end) = (segment.start, segment.end);
         let wanted = self.segment_row(segment).wants();
+        if wanted == 0 && self.meta_absence_unrecorded() && !self.broken {
+            // Else that member comes back, if this start is cut off, into a row made without it.
+            self.replayer().waiting.push(id);
+            return;
+        }
         if wanted == 0 {
             return self.segment_resolve(id, out);
         }

@@ -78,6 +78,7 @@ fn superblock(level: Level, members: usize, strip: u64) -> Superblock {
         epoch: 3,
         lineage: Uuid::from_u128(2),
         owner_host: Uuid::from_u128(3),
+        replay: None,
         owner_started_unix: 1,
         state: RunState::InUse,
         level,

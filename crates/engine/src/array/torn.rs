@@ -372,12 +372,24 @@ impl Array {
 
     /// A member has left: where a resync had not made parity true, what it held is suspect. True:
     /// something was listed.
-    pub(super) fn torn_list_doubtful(&mut self, member: MemberIndex) -> bool {
+    ///
+    /// `held`: bytes of its data area that it held; of the others nothing changes.
+    pub(super) fn torn_list_doubtful(&mut self, member: MemberIndex, held: u64) -> bool {
         if self.geometry.data() == 1 || !self.regions.any_needs_sync() {
             return false;
         }
+        let bytes = self.geometry.region_bytes();
         for region in self.regions.all_needing_sync() {
-            self.torn_list_region(member.0, region);
+            let offset = u64::from(region) * bytes;
+            let length = bytes.min(held.saturating_sub(offset));
+            if length > 0 {
+                self.torn.insert(TornExtent {
+                    member: member.0,
+                    kind: TornKind::Suspect,
+                    offset,
+                    length,
+                });
+            }
         }
         // What the first strips say of it is from now on what it held: so that others are written.
         self.accept_doubtful();

@@ -381,10 +381,12 @@ fn settle_regions(
             }
         }
     }
-    (crashed && logged && !request.read_only).then_some(Replay {
+    // A start that was cut off in its replay names the log that it replayed.
+    let log = truth.replay.unwrap_or(Replay {
         epoch: truth.epoch,
         lineage: truth.lineage,
-    })
+    });
+    (crashed && logged && !request.read_only).then_some(log)
 }
 
 fn count(map: &RegionMap, state: RegionState) -> u64 {

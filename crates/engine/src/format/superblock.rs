@@ -40,7 +40,8 @@
 //! | 272 | 8 | region size | bytes of a region on each member |
 //! | 280 | 8 | volume size | bytes served |
 //! | 288 | 8 | owner heartbeat | of the host that has it in use; 0: none is kept (always, today) |
-//! | 296 | 24 | reserved | zero |
+//! | 296 | 8 | log epoch | of the log that a start is replaying; 0: none |
+//! | 304 | 16 | log lineage | of that log |
 //! | 320 | 128 | areas | offset and length of each, see `areas` |
 //! | 448 | 192 | restripe | zero: none (always, today); see `superblock/reserved` |
 //! | 640 | 3456 | reserved | zero |
@@ -104,7 +105,8 @@ const MEMBER_DATA: Field = field(264, 8);
 const REGION_SIZE: Field = field(272, 8);
 const VOLUME_SIZE: Field = field(280, 8);
 const HEARTBEAT: Field = field(288, 8);
-const RESERVED_3: Field = field(296, 24);
+const LOG_EPOCH: Field = field(296, 8);
+const LOG_LINEAGE: Field = field(304, 16);
 const AREAS: Field = field(320, AREAS_BYTES);
 const RESTRIPE: Field = field(448, 192);
 const RESERVED_4: Field = field(640, 3456);
@@ -146,7 +148,8 @@ const _: () = assert!(tiles(
         REGION_SIZE,
         VOLUME_SIZE,
         HEARTBEAT,
-        RESERVED_3,
+        LOG_EPOCH,
+        LOG_LINEAGE,
         AREAS,
         RESTRIPE,
         RESERVED_4,
@@ -272,6 +275,9 @@ pub struct Superblock {
     pub epoch: u64,
     /// Renewed whenever the array starts without all members last known good.
     pub lineage: Uuid,
+    /// The log that the start which wrote this is replaying: entries of an older epoch and lineage.
+    /// `None`: nothing is replayed, or those of `epoch` and `lineage` are in force.
+    pub replay: Option<Replay>,
     /// Host that started the array last; nil before the first start.
     pub owner_host: Uuid,
     /// When it did, seconds since 1970.
@@ -417,6 +423,10 @@ impl Superblock {
     fn encode_identity(&self, out: &mut [u8]) {
         bytes::put_u64(out, EPOCH, self.epoch);
         bytes::put_uuid(out, LINEAGE, self.lineage);
+        if let Some(replay) = self.replay {
+            bytes::put_u64(out, LOG_EPOCH, replay.epoch);
+            bytes::put_uuid(out, LOG_LINEAGE, replay.lineage);
+        }
         bytes::put_u64(out, COMPATIBLE, self.features.compatible);
         let read_only = self.features.read_only_compatible;
         bytes::put_u64(out, READ_ONLY_COMPATIBLE, read_only);
@@ -484,6 +494,10 @@ impl Superblock {
             generation: header.generation,
             epoch: bytes::get_u64(raw, EPOCH),
             lineage: bytes::get_uuid(raw, LINEAGE),
+            replay: Replay::of(
+                bytes::get_u64(raw, LOG_EPOCH),
+                bytes::get_uuid(raw, LOG_LINEAGE),
+            ),
             owner_host: bytes::get_uuid(raw, OWNER_HOST),
             owner_started_unix: bytes::get_u64(raw, OWNER_STARTED),
             state: read.coded(STATE, "state", RunState::from_code)?,
@@ -516,6 +530,21 @@ impl Superblock {
     }
 }
 
+/// Whose log entries are in force at a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replay {
+    /// Epoch in which they were written.
+    pub epoch: u64,
+    /// Lineage in which they were written.
+    pub lineage: Uuid,
+}
+
+impl Replay {
+    fn of(epoch: u64, lineage: Uuid) -> Option<Replay> {
+        (epoch > 0 || !lineage.is_nil()).then_some(Replay { epoch, lineage })
+    }
+}
+
 /// First eight bytes of a lineage: enough to recognise it, as it is random.
 pub fn lineage_tag(lineage: Uuid) -> u64 {
     bytes::get_u64(lineage.as_bytes(), field(0, 8))
@@ -526,7 +555,7 @@ fn check_reserved(raw: &[u8], at: u64) -> Result<(), FormatError> {
         let why = "a restripe was begun by a newer Strake; use that one";
         return Err(KIND.field(at, name, "not zero", why));
     }
-    let reserved = [RESERVED_1, RESERVED_2, HEARTBEAT, RESERVED_3, RESERVED_4];
+    let reserved = [RESERVED_1, RESERVED_2, HEARTBEAT, RESERVED_4];
     if reserved
         .iter()
         .all(|&field| bytes::is_zero(bytes::slice(raw, field)))

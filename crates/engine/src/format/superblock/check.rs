@@ -55,6 +55,12 @@ impl Superblock {
         if self.lineage.is_nil() {
             return broken("lineage", self.lineage, "must not be nil");
         }
+        if let Some(log) = self.replay
+            && (log.lineage.is_nil() || log.epoch >= self.epoch || self.state == RunState::Clean)
+        {
+            let why = "must be of an epoch before, with a lineage, and of an array in use";
+            return broken("log replayed", log.epoch, why);
+        }
         if self.generation == 0 {
             return broken("generation", 0, "generations start at 1");
         }

@@ -64,6 +64,10 @@ impl Superblock {
         put("generation", self.generation.to_string());
         put("epoch", self.epoch.to_string());
         put("lineage", self.lineage.to_string());
+        if let Some(log) = self.replay {
+            let log = format!("of epoch {}, lineage {}", log.epoch, log.lineage);
+            put("log being replayed", log);
+        }
         let state = match self.state {
             RunState::Clean => "clean",
             RunState::InUse => "in use (running, or not stopped properly)",

@@ -37,6 +37,7 @@ pub(in super::super) fn sample(level: Level, groups: u16, data: u16, parity: u16
         epoch: 3,
         lineage: Uuid::from_u128(0x11ea_6e00_0000_0000_0000_0000_0000_0001),
         owner_host: Uuid::from_u128(0x4057),
+        replay: None,
         owner_started_unix: 1_700_000_100,
         state: RunState::InUse,
         level,
@@ -208,7 +209,7 @@ fn newer_versions_and_features_are_told_apart() {
 
     let read_only = resealed(&raw, |raw| {
         bytes::put_u64(raw, READ_ONLY_COMPATIBLE, 1);
-        raw[300] = 9; // which the feature may have given a meaning
+        raw[640] = 9; // which the feature may have given a meaning
     });
     assert!(Superblock::decode(&read_only, 4096).unwrap().read_only_only);
 
@@ -287,7 +288,11 @@ fn every_field_is_distrusted() {
         ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, 0)),
         ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, 4097)),
         ("volume size", |raw| bytes::put_u64(raw, VOLUME_SIZE, !4095)),
-        ("reserved space", |raw| raw[RESERVED_3.at + 23] = 1),
+        ("log replayed", |raw| {
+            bytes::put_u64(raw, LOG_EPOCH, 3);
+            raw[LOG_LINEAGE.at + 15] = 1;
+        }),
+        ("log replayed", |raw| bytes::put_u64(raw, LOG_EPOCH, 1)),
         ("restripe direction", |raw| raw[RESTRIPE.at] = 1),
         ("reserved space", |raw| raw[4095] = 1),
         ("superblock A", |raw| raw[AREAS.at + 1] = 0),
@@ -437,6 +442,11 @@ proptest! {
         superblock.owner_host = Uuid::from_u128(seeds[2]);
         if clean {
             superblock.state = RunState::Clean;
+        } else if superblock.epoch > 1 {
+            superblock.replay = Some(Replay {
+                epoch: superblock.epoch - 1,
+                lineage: Uuid::from_u128(seeds[2] | 1),
+            });
         }
         for (member, state) in superblock.members.iter_mut().zip(states) {
             member.state = state;

@@ -22,7 +22,7 @@ fn a_restripe_that_was_begun_is_refused_by_the_field_that_says_so() {
             }
         }
     }
-    for at in [HEARTBEAT.at, RESERVED_3.at] {
+    for at in [HEARTBEAT.at, RESERVED_4.at] {
         assert!(matches!(with(at, 1), Err(FormatError::Field { .. })));
     }
 }
