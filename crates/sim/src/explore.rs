@@ -62,7 +62,7 @@ impl Limits {
             Extent::Whole => Limits {
                 landings_all: 8,
                 landings_sampled: 64,
-                again_every: 13,
+                again_every: 211,
                 case_every: 1,
                 time: None,
                 failures_max: 20,
@@ -213,9 +213,9 @@ impl Explorer<'_> {
         let mut rig = Rig::new(self.case.setup, self.case.seed)?;
         self.prepare(&mut rig)?;
         let base: Vec<SimDrive> = rig.world.borrow().drives.clone();
-        let moments = self.run_script(&mut rig)?;
+        let (moments, from) = self.run_script(&mut rig)?;
         drop(rig);
-        for (number, moment) in moments.iter().enumerate() {
+        for (number, moment) in moments.iter().enumerate().skip(from) {
             self.moment(moment, &base, &format!("crash at event {number}"), true)?;
         }
         Ok(())
@@ -236,14 +236,17 @@ impl Explorer<'_> {
         rig.verify()
     }
 
-    /// Runs the writes; a moment for each event.
-    fn run_script(&self, rig: &mut Rig) -> Outcome<Vec<Moment>> {
+    /// Runs the writes; a moment for each event, and which of them are new: those before the last
+    /// write are what a shorter script has had.
+    fn run_script(&self, rig: &mut Rig) -> Outcome<(Vec<Moment>, usize)> {
         let data = u64::from(self.case.setup.shape.data);
         let mut moments = Vec::new();
+        let mut from = 0;
         for write in &self.case.script {
             if write.link != Link::Beside {
                 record_until_idle(rig, &mut moments)?;
             }
+            from = moments.len();
             if write.link == Link::Flushed {
                 rig.flush();
                 record_until_idle(rig, &mut moments)?;
@@ -259,7 +262,7 @@ impl Explorer<'_> {
             }
             moments.push(rig.moment());
         }
-        Ok(moments)
+        Ok((moments, from))
     }
 
     fn moment(&mut self, moment: &Moment, base: &[SimDrive], text: &str, first: bool) -> Outcome {
@@ -290,10 +293,14 @@ impl Explorer<'_> {
                     _ => Landing::Nothing,
                 }
             });
+            let mut hash = u64::from(first);
+            for (drive, base) in drives.iter().zip(base) {
+                drive.image().hash_against(base.image(), &mut hash);
+            }
             for lose in moment.may_lose(self.case.setup.shape) {
                 self.outcome =
                     format!("{text}, landing {bits:#x} of {doubtful}, then lost {lose:?}");
-                self.one_outcome(moment, &drives, base, &lose, first)?;
+                self.one_outcome(moment, (&drives, hash), base, &lose, first)?;
             }
         }
         Ok(())
@@ -302,15 +309,11 @@ impl Explorer<'_> {
     fn one_outcome(
         &mut self,
         moment: &Moment,
-        drives: &[SimDrive],
+        (drives, mut hash): (&[SimDrive], u64),
         base: &[SimDrive],
         lose: &[usize],
         first: bool,
     ) -> Outcome {
-        let mut hash = u64::from(first);
-        for (drive, base) in drives.iter().zip(base) {
-            drive.image().hash_against(base.image(), &mut hash);
-        }
         for &place in lose {
             mix(&mut hash, !(place as u64));
         }

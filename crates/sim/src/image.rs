@@ -8,6 +8,8 @@ pub const PAGE_BYTES: usize = 4096;
 
 type Page = Rc<[u8; PAGE_BYTES]>;
 
+const ZEROES: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+
 /// Pages of an image, kept.
 pub struct Pages(Vec<Option<Page>>);
 
@@ -65,6 +67,8 @@ impl Image {
             let (now, later) = rest.split_at((PAGE_BYTES - within).min(rest.len()));
             let page = &mut self.pages[at / PAGE_BYTES];
             match <&[u8; PAGE_BYTES]>::try_from(now) {
+                // Most pages of a superblock are zeroes.
+                Ok(whole) if *whole == ZEROES => *page = None,
                 Ok(whole) => *page = Some(Rc::new(*whole)),
                 Err(_) => {
                     let page = page.get_or_insert_with(|| Rc::new([0; PAGE_BYTES]));
