@@ -178,10 +178,11 @@ impl Aftermath<'_> {
         self.live().any(|place| !self.in_force(place).is_empty())
     }
 
-    /// A live member's ring has an entry in force of this stripe.
+    /// A member's ring holds an entry of this stripe, retired or not.
     pub fn has_entry(&self, place: usize, stripe: u64) -> bool {
-        let mut entries = self.in_force(place).into_iter();
-        entries.any(|(_, of)| of == stripe)
+        let records = self.records(place).into_iter();
+        let mut entries = records.flat_map(|record| record.entries);
+        entries.any(|entry| entry.head.stripe == stripe)
     }
 
     /// Bytes of a region on a member.
@@ -241,6 +242,18 @@ impl Aftermath<'_> {
         let place = self.geometry.member(piece.stripe, piece.strip.into()).at();
         let start = self.geometry.member_offset(piece.stripe, piece.start);
         content::stamp_of(block, &self.data(place, start..start + size))
+    }
+
+    /// What the members in sync say of this stripe's data strip whose member is missing, by XOR.
+    pub fn missing_strip(&self, stripe: u64) -> Vec<u8> {
+        let mut sum = vec![0; self.geometry.strip_bytes() as usize];
+        for place in self.live() {
+            let strip = self.data(place, self.stripe_rows(stripe));
+            sum.iter_mut()
+                .zip(strip)
+                .for_each(|(sum, byte)| *sum ^= byte);
+        }
+        sum
     }
 
     /// Whether P (of a mirror: the second copy) of these rows says what the data says, by plain XOR.

@@ -32,13 +32,16 @@ const TORN: u64 = 2;
 /// Steps of one story at most.
 const STEPS_MAX: usize = 4000;
 
-/// How far a story is followed.
+/// How far a story is followed. The order is asserted on every outcome; of the outcomes with every
+/// further loss so many are started, evenly chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Of so many outcomes one is started; the order is asserted on all.
-    pub start_every: u64,
-    /// Of so many starts one is crashed at each of its events (0: none).
-    pub again_every: u64,
+    /// Outcomes that are started and compared.
+    pub starts: usize,
+    /// Of them, those whose start is crashed at each of its events.
+    pub again: usize,
+    /// For each of these, outcomes started and compared.
+    pub starts_again: usize,
     /// Members lost at most with the crash.
     pub lose: usize,
 }
@@ -97,7 +100,11 @@ impl Landings {
             let singles = (0..doubtful.min(64)).step_by(every).map(|bit| 1u64 << bit);
             let random = (2..2 + RANDOM).map(|seed| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let both = singles.flat_map(|single| [single, !single]);
-            [0, u64::MAX].into_iter().chain(random).chain(both).collect()
+            [0, u64::MAX]
+                .into_iter()
+                .chain(random)
+                .chain(both)
+                .collect()
         };
         whole.into_iter().map(Landings::Whole).chain(torn).collect()
     }
@@ -212,25 +219,44 @@ impl Story {
         result.map_err(|why| format!("{why}\n  after a crash {}", follower.place))?;
         Ok(follower.out)
     }
+}
 
-    /// The arrays that crashes at each step leave, started where `wanted` says so of what the
-    /// start found: each is given to `go_on` before its start.
+impl Story {
+    /// What each crash leaves, the drives in the places of `lose` gone with it (as far as all data
+    /// stays), not started yet: for a story that begins there.
     ///
     /// # Errors
     /// Those of `go_on`.
-    pub fn each_crash(&self, power: bool, mut go_on: impl FnMut(&dyn Fn(&[usize]) -> Outcome<Rig>) -> Outcome) -> Outcome {
-        for step in &self.steps {
+    pub fn after_each(
+        &self,
+        power: bool,
+        lose: &[usize],
+        mut go_on: impl FnMut(Rig) -> Outcome,
+    ) -> Outcome {
+        for (number, step) in self.steps.iter().enumerate() {
             for landings in Landings::of(step.moment.snapshot.doubtful(power)) {
-                let drives = step.moment.snapshot.crashed(power, |index| landings.at(index));
-                go_on(&|lose| {
-                    let mut rig = Rig::resume(self.setup, drives.clone(), &step.moment, 1)?;
-                    rig.after_crash(lose, &step.moment, power);
-                    Ok(rig)
-                })?;
+                let drives = step
+                    .moment
+                    .snapshot
+                    .crashed(power, |index| landings.at(index));
+                let mut rig = Rig::resume(self.setup, drives, &step.moment, number as u64)?;
+                rig.after_crash(lose, &step.moment, power);
+                go_on(rig)?;
             }
         }
         Ok(())
     }
+}
+
+/// A crash, and what is lost and back after it.
+struct Outset<'a> {
+    step: &'a Step,
+    power: bool,
+    landings: Landings,
+    lose: Vec<usize>,
+    /// Members that had left are there again.
+    back: bool,
+    place: String,
 }
 
 struct Follower<'a> {
@@ -243,8 +269,10 @@ struct Follower<'a> {
 }
 
 impl Follower<'_> {
+    /// Asserts the order on every outcome, then starts some.
     fn all(&mut self, steps: &[Step], order: &Order<'_>, first: bool) -> Outcome {
         let before = std::mem::take(&mut self.place);
+        let mut outsets = Vec::new();
         for (number, step) in steps.iter().enumerate() {
             self.out.steps += 1;
             let volatile = self.story.setup.volatile != 0;
@@ -255,27 +283,41 @@ impl Follower<'_> {
                         "{before} at step {number} of {} (power {power}, {landings:x?} of {doubtful})",
                         steps.len()
                     );
-                    self.landed(step, power, landings, order, first)?;
+                    if self.landed(step, power, landings, order)? {
+                        self.outsets(step, power, landings, &mut outsets);
+                    }
                 }
             }
+        }
+        let (starts, again) = match first {
+            true => (self.limits.starts, self.limits.again),
+            false => (self.limits.starts_again, 0),
+        };
+        let every = outsets.len().div_ceil(starts.max(1)).max(1);
+        let chosen: Vec<&Outset<'_>> = outsets.iter().step_by(every).collect();
+        let again_every = chosen
+            .len()
+            .checked_div(again)
+            .map_or(usize::MAX, |every| every.max(1));
+        for (number, outset) in chosen.into_iter().enumerate() {
+            self.place.clone_from(&outset.place);
+            self.start(outset, (number + 1).is_multiple_of(again_every), number)?;
         }
         self.place = before;
         Ok(())
     }
 
+    /// False: an outcome equal to one before.
     fn landed(
         &mut self,
         step: &Step,
         power: bool,
         landings: Landings,
         order: &Order<'_>,
-        first: bool,
-    ) -> Outcome {
+    ) -> Outcome<bool> {
         let moment = &step.moment;
-        let drives = moment
-            .snapshot
-            .crashed(power, |index| landings.at(index));
-        let mut hash = u64::from(first) << 1 | u64::from(power);
+        let drives = moment.snapshot.crashed(power, |index| landings.at(index));
+        let mut hash = u64::from(power);
         for (number, drive) in drives.iter().enumerate() {
             let base = self.story.base.get(number).unwrap_or(&self.story.base[0]);
             drive.image().hash_against(base.image(), &mut hash);
@@ -283,7 +325,7 @@ impl Follower<'_> {
         moment.model.hash_into(&mut hash);
         mix(&mut hash, step.answered << 8 | step.commands);
         if !self.seen.insert(hash) {
-            return Ok(());
+            return Ok(false);
         }
         self.out.outcomes += 1;
         order(&Aftermath {
@@ -295,68 +337,62 @@ impl Follower<'_> {
             answered: step.answered,
             commands: step.commands,
         })?;
-        let place = std::mem::take(&mut self.place);
-        for lose in moment.may_lose(self.story.setup.shape) {
-            for back in [true, false] {
-                let left = moment.live.iter().any(|live| !live);
-                mix(&mut hash, lose.len() as u64);
-                let chosen = hash >> 7;
-                if lose.len() > self.limits.lose
-                    || !back && !left
-                    || !chosen.is_multiple_of(self.limits.start_every)
-                {
-                    continue;
-                }
-                self.place = format!("{place}, then lost {lose:?}, the left ones back {back}");
-                self.start(step, &drives, power, &lose, back, first, chosen)?;
-            }
-        }
-        self.place = place;
-        Ok(())
+        Ok(true)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one outcome, spelled out")]
-    fn start(
-        &mut self,
-        step: &Step,
-        drives: &[SimDrive],
+    fn outsets<'s>(
+        &self,
+        step: &'s Step,
         power: bool,
-        lose: &[usize],
-        back: bool,
-        first: bool,
-        chosen: u64,
-    ) -> Outcome {
+        landings: Landings,
+        outsets: &mut Vec<Outset<'s>>,
+    ) {
+        let left = step.moment.live.iter().any(|live| !live);
+        for lose in step.moment.may_lose(self.story.setup.shape) {
+            if lose.len() > self.limits.lose {
+                continue;
+            }
+            for back in [true, false].into_iter().take(1 + usize::from(left)) {
+                let place = format!(
+                    "{}, then lost {lose:?}, who had left is back: {back}",
+                    self.place
+                );
+                outsets.push(Outset {
+                    step,
+                    power,
+                    landings,
+                    lose: lose.clone(),
+                    back,
+                    place,
+                });
+            }
+        }
+    }
+
+    fn start(&mut self, outset: &Outset<'_>, again: bool, number: usize) -> Outcome {
         self.out.starts += 1;
-        let moment = &step.moment;
-        let mut rig = Rig::resume(self.story.setup, drives.to_vec(), moment, chosen)?;
-        if back {
+        let moment = &outset.step.moment;
+        let drives = moment
+            .snapshot
+            .crashed(outset.power, |index| outset.landings.at(index));
+        let mut rig = Rig::resume(self.story.setup, drives, moment, number as u64)?;
+        if outset.back {
             rig.plug_in_again();
             rig.refuse_apart();
         } else {
-            self.leave_out(&rig, moment);
+            leave_out(&rig, moment);
         }
-        rig.after_crash(lose, moment, power);
+        rig.after_crash(&outset.lose, moment, outset.power);
         rig.start()?;
-        let again = self.limits.again_every;
-        if first && again > 0 && (chosen / self.limits.start_every).is_multiple_of(again) {
+        if again {
             return self.again(rig);
         }
         rig.verify()?;
         self.out.torn += rig.torn;
-        if chosen % 3 == 0 {
+        if number.is_multiple_of(2) {
             lose_one_more(&mut rig)?;
         }
         Ok(())
-    }
-
-    /// Members that were not in sync are not there.
-    fn leave_out(&self, rig: &Rig, moment: &Moment) {
-        let mut world = rig.world.borrow_mut();
-        for (place, live) in moment.live.iter().enumerate() {
-            if let Some(drive) = moment.drive(place).filter(|_| !live) {
-                world.drives[drive].faults.dead = Some(DriveError::Gone);
-            }
-        }
     }
 
     /// The start is crashed at each of its events.
@@ -367,5 +403,15 @@ impl Follower<'_> {
         story.quiesce(&mut rig)?;
         drop(rig);
         self.all(&story.steps, &|_| Ok(()), false)
+    }
+}
+
+/// Members that were not in sync are not there.
+fn leave_out(rig: &Rig, moment: &Moment) {
+    let mut world = rig.world.borrow_mut();
+    for (place, live) in moment.live.iter().enumerate() {
+        if let Some(drive) = moment.drive(place).filter(|_| !live) {
+            world.drives[drive].faults.dead = Some(DriveError::Gone);
+        }
     }
 }
