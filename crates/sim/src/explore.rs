@@ -324,7 +324,7 @@ impl Explorer<'_> {
         }
         self.out.states += 1;
         let mut rig = Rig::resume(self.case.setup, drives.to_vec(), moment, hash)?;
-        rig.after_crash(lose, moment);
+        rig.after_crash(lose, moment, true);
         rig.start()?;
         if first && self.limits.again_every > 0 && hash % self.limits.again_every == 0 {
             return self.crash_again(rig, base);
@@ -332,32 +332,9 @@ impl Explorer<'_> {
         rig.verify()?;
         self.out.torn += rig.torn;
         if hash.is_multiple_of(4) {
-            self.lose_one_more(&mut rig)?;
+            lose_one_more(&mut rig)?;
         }
         Ok(())
-    }
-
-    /// Parity must be true for every member that is still there.
-    fn lose_one_more(&self, rig: &mut Rig) -> Outcome {
-        let left = rig.look(|array| array.redundancy_left());
-        let resync = rig.look(|array| array.region_counts()[3]) > 0;
-        if resync || left.is_none_or(|left| left == 0) {
-            return Ok(());
-        }
-        let live: Vec<usize> = rig.look(|array| {
-            let members = array.members().iter().enumerate();
-            members
-                .filter(|(_, m)| m.is_live())
-                .map(|(place, _)| place)
-                .collect()
-        });
-        let place = live[(rig.now_ns() % live.len() as u64) as usize];
-        rig.do_command(Command::Fail {
-            member: MemberIndex(place as u16),
-            force: false,
-        })?;
-        rig.verify()
-            .map_err(|why| format!("without member {place}, dropped after the start: {why}"))
     }
 
     /// The start is crashed at each of its events.
@@ -374,6 +351,29 @@ impl Explorer<'_> {
         }
         Ok(())
     }
+}
+
+/// Parity must be true for every member that is still there.
+pub(crate) fn lose_one_more(rig: &mut Rig) -> Outcome {
+    let left = rig.look(|array| array.redundancy_left());
+    let resync = rig.look(|array| array.region_counts()[3]) > 0;
+    if resync || left.is_none_or(|left| left == 0) {
+        return Ok(());
+    }
+    let live: Vec<usize> = rig.look(|array| {
+        let members = array.members().iter().enumerate();
+        members
+            .filter(|(_, m)| m.is_live())
+            .map(|(place, _)| place)
+            .collect()
+    });
+    let place = live[(rig.now_ns() % live.len() as u64) as usize];
+    rig.do_command(Command::Fail {
+        member: MemberIndex(place as u16),
+        force: false,
+    })?;
+    rig.verify()
+        .map_err(|why| format!("without member {place}, dropped after the start: {why}"))
 }
 
 /// Lets every request end; a moment for each event.

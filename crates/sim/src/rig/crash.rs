@@ -20,6 +20,11 @@ pub struct Moment {
 }
 
 impl Moment {
+    /// Number of the drive in this place.
+    pub fn drive(&self, place: usize) -> Option<usize> {
+        self.places[place]
+    }
+
     /// Sets of places (the empty one first) that may be lost in one group.
     pub fn may_lose(&self, shape: Shape) -> Vec<Vec<usize>> {
         let places: Vec<usize> = (0..self.live.len())
@@ -74,11 +79,11 @@ impl Rig {
         }
     }
 
-    /// Tells the model of the crash at `moment` that this array was resumed from, with these places
-    /// lost as far as all data stays on the others.
-    pub fn after_crash(&mut self, lose: &[usize], moment: &Moment) {
+    /// Tells the model of the crash at `moment` that this array was resumed from (`power`: the
+    /// drives' caches went with it), with these places lost as far as all data stays on the others.
+    pub fn after_crash(&mut self, lose: &[usize], moment: &Moment, power: bool) {
         self.lose(lose, &moment.live);
-        self.crashed_model(true, Some(moment.policy), &moment.live);
+        self.crashed_model(power, Some(moment.policy), &moment.live);
     }
 
     /// What counts is how many members are lost at the crash, not how many die later. Without a log
