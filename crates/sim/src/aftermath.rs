@@ -11,7 +11,7 @@ use strake_engine::format::log::record::{self, RECORD_ALIGN, Record};
 use strake_engine::format::log::ring;
 use strake_engine::format::region_map::{self, LoadedMap, MapPlace, RegionState};
 use strake_engine::format::store::{self, StorePlace};
-use strake_engine::format::superblock::Superblock;
+use strake_engine::format::superblock::{Replay, Superblock};
 use strake_engine::format::torn::TornList;
 use strake_engine::layout::{Geometry, StripeIndex};
 use uuid::Uuid;
@@ -148,11 +148,15 @@ impl Aftermath<'_> {
             let raw = bytes.get(at..at + claimed)?;
             record::decode(raw, area.offset + at as u64).ok()
         });
+        let in_force = superblock.replay.unwrap_or(Replay {
+            epoch: superblock.epoch,
+            lineage: superblock.lineage,
+        });
         records
             .filter(|record| {
                 let head = &record.head;
-                head.epoch == superblock.epoch
-                    && head.lineage == superblock.lineage
+                head.epoch == in_force.epoch
+                    && head.lineage == in_force.lineage
                     && head.member_uuid == superblock.own().uuid
             })
             .collect()
