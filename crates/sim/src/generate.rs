@@ -442,7 +442,7 @@ impl Writer<'_> {
         self.steps.push(Step::Quiesce {});
         let place = self.place();
         let superblock = self.setup.sizes.areas().superblock_a;
-        self.slow_changes(superblock);
+        let slow = self.slow_changes(superblock);
         self.steps.push(Step::Die {
             place,
             after: self.rng.u64(..8),
@@ -457,8 +457,13 @@ impl Writer<'_> {
             if self.rng.u8(..3) == 0 {
                 self.steps.push(Step::Flush {});
             }
-            self.steps.push(Step::Run {
-                events: self.rng.u64(..24),
+            self.steps.push(if slow && self.rng.bool() {
+                // Everything else ends.
+                Step::Idle { ms: 1 }
+            } else {
+                Step::Run {
+                    events: self.rng.u64(..24),
+                }
             });
         }
         let lose = 1 << self.place();
@@ -470,10 +475,10 @@ impl Writer<'_> {
         self.steps.push(Step::Verify {});
     }
 
-    /// Changes of the array itself may take long: those written to this area.
-    fn slow_changes(&mut self, area: Extent) {
+    /// Changes of the array itself may take long: those written to this area. True: they do.
+    fn slow_changes(&mut self, area: Extent) -> bool {
         if self.setup.slowness > 1 || self.rng.bool() {
-            return;
+            return false;
         }
         for place in 0..self.setup.shape.members() as u64 {
             self.steps.push(Step::SlowWrites {
@@ -483,20 +488,23 @@ impl Writer<'_> {
                 factor: 300,
             });
         }
+        true
     }
 
     /// Several strips of a row, not all, are under way when one is lost: what is on the drives is a
     /// mixture that says nothing of it. The start that finds this out does not end either.
     fn tear_and_crash(&mut self) {
         let store = self.setup.sizes.areas().store;
-        self.slow_changes(store);
+        let slow = self.slow_changes(store);
         self.write_part_of_row(false);
         self.steps.push(Step::Run {
             events: self.rng.u64(1..40),
         });
         let power = self.rng.bool();
         for events in [0, self.rng.u64(1..100)] {
-            if events > 0 {
+            if events > 60 && slow {
+                self.steps.push(Step::Idle { ms: 1 });
+            } else if events > 0 {
                 self.steps.push(Step::Run { events });
             }
             self.steps.push(Step::Crash {
@@ -559,12 +567,17 @@ impl Writer<'_> {
         });
         if self.rng.bool() {
             self.steps.push(Step::Settle {});
+        }
+        for _ in 0..self.rng.u32(..4) {
             self.write();
+            self.steps.push(Step::Run {
+                events: self.rng.u64(..32),
+            });
         }
         self.steps.push(Step::Run {
             events: self.rng.u64(..400) >> self.rng.u32(..6),
         });
-        let lose = 1 << self.place();
+        let lose = self.rng.u64(..);
         self.steps.push(Step::Crash {
             power: self.rng.bool(),
             lose: if self.rng.bool() { lose } else { 0 },
