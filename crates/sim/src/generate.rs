@@ -553,10 +553,22 @@ impl Writer<'_> {
     }
 
     fn refill_and_crash(&mut self) {
-        let place = self.place();
-        self.steps.push(Step::Fail { place });
+        let hot = self.hot[self.rng.usize(..self.hot.len())];
+        let stripe = self.geometry.piece(hot * self.block_bytes(), 1).stripe;
+        if self.rng.bool() {
+            // Without a live parity of the hot row nothing is logged about it.
+            for strip in self.geometry.data()..self.geometry.strips() {
+                let place = self.geometry.member(stripe, strip).at() as u64;
+                self.steps.push(Step::Fail { place });
+            }
+        } else {
+            let place = self.place();
+            self.steps.push(Step::Fail { place });
+        }
         self.steps.push(Step::Settle {});
-        self.write();
+        if self.rng.bool() {
+            self.write();
+        }
         if self.rng.bool() {
             self.steps.push(Step::Quiesce {});
         }
@@ -565,21 +577,30 @@ impl Writer<'_> {
             dies_after: 0,
             keep: false,
         });
-        if self.rng.bool() {
+        if self.rng.u8(..4) == 0 {
             self.steps.push(Step::Settle {});
         }
-        for _ in 0..self.rng.u32(..4) {
-            self.write();
+        // Also while it joins, when it does not take writes yet.
+        for _ in 0..self.rng.u32(..3) {
             self.steps.push(Step::Run {
-                events: self.rng.u64(..32),
+                events: self.rng.u64(..40),
             });
+            if self.rng.bool() {
+                self.write();
+            } else {
+                self.write_part_of_row(false);
+            }
         }
-        self.steps.push(Step::Run {
-            events: self.rng.u64(..400) >> self.rng.u32(..6),
+        self.steps.push(if self.rng.bool() {
+            Step::Settle {}
+        } else {
+            Step::Run {
+                events: self.rng.u64(..400) >> self.rng.u32(..6),
+            }
         });
         let lose = self.rng.u64(..);
         self.steps.push(Step::Crash {
-            power: self.rng.bool(),
+            power: self.rng.u8(..4) > 0,
             lose: if self.rng.bool() { lose } else { 0 },
             back: false,
         });
