@@ -399,7 +399,7 @@ impl Array {
         if self.regions.has_rewrites() {
             return self.region_job_start(out); // and then again
         }
-        if self.torn.is_dirty() {
+        if self.torn.is_dirty() && !planted::on(Planted::TornListAfterParity) {
             return self.torn_save(torn::SaveFor::Start, out);
         }
         self.meta_save(out);

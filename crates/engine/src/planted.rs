@@ -16,13 +16,16 @@ pub enum Planted {
     PartialParityOverUndurable,
     /// A log that cannot be read counts as one without entries.
     UnreadableTakenForTorn,
-    /// Blocks are listed as torn after the parity around them was rewritten.
+    /// Blocks are listed as torn last: after the parity around them was rewritten, and after the
+    /// epoch that ends what the log says was raised. (Between the two the log still says it: the
+    /// next replay tears the same blocks again.)
     TornListAfterParity,
     /// What a hypothesis says of a lost strip is believed without its checksum.
     HypothesisWithoutChecksum,
     /// A durable write is acknowledged when its data is durable, its parity not.
     FuaBeforeParity,
-    /// Writes that miss a member begin before its absence is recorded.
+    /// Nothing waits until a member's absence is recorded: writes that miss it begin, end, are
+    /// acknowledged and retire.
     AbsenceRecordedLate,
     /// A member is refilled while entries of before are in force.
     ProgressOfToday,

@@ -53,6 +53,15 @@ impl Faults {
         touches(&self.bad_reads, offset, length) || touches(&self.bad_log, offset, length)
     }
 
+    /// It begins where writes take longer.
+    pub fn is_slow(&self, op: &DriveOp) -> bool {
+        let DriveOp::Write { offset, .. } = op else {
+            return false;
+        };
+        let range = self.slow_range.as_ref();
+        range.is_some_and(|(range, _)| range.contains(offset))
+    }
+
     /// Single blocks fail, and nothing else is wrong.
     pub fn only_bad_blocks(&self) -> bool {
         let blocks = !self.bad_reads.is_empty() || !self.bad_writes.is_empty();

@@ -4,6 +4,7 @@
 //! at all, and how often each comes, so that rare combinations are not drowned by the common ones.
 
 use fastrand::Rng;
+use strake_engine::format::Extent;
 use strake_engine::format::superblock::Consistency;
 use strake_engine::layout::{Geometry, Level};
 
@@ -133,10 +134,14 @@ enum Act {
     LostAndBack,
     /// A member is being refilled at the crash.
     RefillAndCrash,
+    /// A start that may have to tear blocks is cut off.
+    TearAndCrash,
+    /// The power goes soon after writes that were durable when they ended.
+    DurableAndCrash,
 }
 
 /// What can happen, how often where it happens at all, and out of ten runs in how many.
-const ACTS: [(Act, u32, u8); 33] = [
+const ACTS: [(Act, u32, u8); 35] = [
     (Act::Read, 20, 7),
     (Act::Zero, 8, 4),
     (Act::Discard, 8, 3),
@@ -168,8 +173,10 @@ const ACTS: [(Act, u32, u8); 33] = [
     (Act::Restart, 5, 3),
     (Act::Crash, 10, 8),
     (Act::Clone, 2, 1),
-    (Act::LostAndBack, 5, 3),
-    (Act::RefillAndCrash, 5, 3),
+    (Act::LostAndBack, 6, 4),
+    (Act::RefillAndCrash, 6, 4),
+    (Act::TearAndCrash, 5, 3),
+    (Act::DurableAndCrash, 5, 3),
 ];
 
 struct Writer<'a> {
@@ -392,6 +399,8 @@ impl Writer<'_> {
             Act::Clone => Step::Clone { place },
             Act::LostAndBack => return self.lost_and_back(),
             Act::RefillAndCrash => return self.refill_and_crash(),
+            Act::TearAndCrash => return self.tear_and_crash(),
+            Act::DurableAndCrash => return self.durable_and_crash(),
             fault => self.fault(fault, place, start),
         };
         self.steps.push(step);
@@ -432,46 +441,134 @@ impl Writer<'_> {
     fn lost_and_back(&mut self) {
         self.steps.push(Step::Quiesce {});
         let place = self.place();
-        if self.rng.bool() && self.setup.slowness == 1 {
-            // Changes of the array itself take long.
-            let superblock = self.setup.sizes.areas().superblock_a;
-            for place in 0..self.setup.shape.members() as u64 {
-                self.steps.push(Step::SlowWrites {
-                    place,
-                    offset: superblock.offset,
-                    length: superblock.length,
-                    factor: 300,
-                });
-            }
-        }
+        let superblock = self.setup.sizes.areas().superblock_a;
+        let slow = self.slow_changes(superblock);
         self.steps.push(Step::Die {
             place,
-            after: self.rng.u64(1..8),
+            after: self.rng.u64(..8),
             gone: true,
         });
         for _ in 0..self.rng.u32(1..6) {
-            self.write();
+            if self.rng.bool() {
+                self.write();
+            } else {
+                self.write_part_of_row(false);
+            }
             if self.rng.u8(..3) == 0 {
                 self.steps.push(Step::Flush {});
             }
-            self.steps.push(Step::Run {
-                events: self.rng.u64(..16),
+            self.steps.push(if slow && self.rng.bool() {
+                // Everything else ends.
+                Step::Idle { ms: 1 }
+            } else {
+                Step::Run {
+                    events: self.rng.u64(..24),
+                }
             });
         }
         let lose = 1 << self.place();
         self.steps.push(Step::Crash {
             power: self.rng.bool(),
-            lose: if self.rng.u8(..4) == 0 { lose } else { 0 },
+            lose: if self.rng.bool() { lose } else { 0 },
             back: true,
         });
         self.steps.push(Step::Verify {});
     }
 
+    /// Changes of the array itself may take long: those written to this area. True: they do.
+    fn slow_changes(&mut self, area: Extent) -> bool {
+        if self.setup.slowness > 1 || self.rng.bool() {
+            return false;
+        }
+        for place in 0..self.setup.shape.members() as u64 {
+            self.steps.push(Step::SlowWrites {
+                place,
+                offset: area.offset,
+                length: area.length,
+                factor: 300,
+            });
+        }
+        true
+    }
+
+    /// Several strips of a row, not all, are under way when one is lost: what is on the drives is a
+    /// mixture that says nothing of it. The start that finds this out does not end either.
+    fn tear_and_crash(&mut self) {
+        let store = self.setup.sizes.areas().store;
+        let slow = self.slow_changes(store);
+        self.write_part_of_row(false);
+        self.steps.push(Step::Run {
+            events: self.rng.u64(1..40),
+        });
+        let power = self.rng.bool();
+        for events in [0, self.rng.u64(1..100)] {
+            if events > 60 && slow {
+                self.steps.push(Step::Idle { ms: 1 });
+            } else if events > 0 {
+                self.steps.push(Step::Run { events });
+            }
+            self.steps.push(Step::Crash {
+                power,
+                lose: self.rng.u64(..),
+                back: false,
+            });
+        }
+        self.steps.push(Step::Verify {});
+    }
+
+    /// What was durable when it ended must be so when nothing of the log says it any more.
+    fn durable_and_crash(&mut self) {
+        for durable in [true, self.rng.bool()] {
+            self.write_part_of_row(durable);
+            self.steps.push(if durable {
+                Step::Quiesce {}
+            } else {
+                Step::Run {
+                    events: self.rng.u64(1..40),
+                }
+            });
+        }
+        self.steps.push(Step::Crash {
+            power: true,
+            lose: self.rng.u64(..),
+            back: false,
+        });
+        self.steps.push(Step::Verify {});
+    }
+
+    /// To one or several whole strips of a hot row, to all only where there are no more than two.
+    fn write_part_of_row(&mut self, durable: bool) {
+        let block = self.block_bytes();
+        let strip = self.geometry.strip_bytes() / block;
+        let strips = self.geometry.stripe_data_bytes() / block / strip;
+        let hot = self.hot[self.rng.usize(..self.hot.len())];
+        let row = hot / (strips * strip) * strips * strip;
+        let count = self.rng.u64(1..strips.max(3)).min(strips);
+        let first = self.rng.u64(..=strips - count);
+        self.steps.push(Step::Write {
+            start: row + first * strip,
+            count: count * strip,
+            durable,
+        });
+    }
+
     fn refill_and_crash(&mut self) {
-        let place = self.place();
-        self.steps.push(Step::Fail { place });
+        let hot = self.hot[self.rng.usize(..self.hot.len())];
+        let stripe = self.geometry.piece(hot * self.block_bytes(), 1).stripe;
+        if self.rng.bool() {
+            // Without a live parity of the hot row nothing is logged about it.
+            for strip in self.geometry.data()..self.geometry.strips() {
+                let place = self.geometry.member(stripe, strip).at() as u64;
+                self.steps.push(Step::Fail { place });
+            }
+        } else {
+            let place = self.place();
+            self.steps.push(Step::Fail { place });
+        }
         self.steps.push(Step::Settle {});
-        self.write();
+        if self.rng.bool() {
+            self.write();
+        }
         if self.rng.bool() {
             self.steps.push(Step::Quiesce {});
         }
@@ -480,16 +577,30 @@ impl Writer<'_> {
             dies_after: 0,
             keep: false,
         });
-        if self.rng.bool() {
+        if self.rng.u8(..4) == 0 {
             self.steps.push(Step::Settle {});
-            self.write();
         }
-        self.steps.push(Step::Run {
-            events: self.rng.u64(..400) >> self.rng.u32(..6),
+        // Also while it joins, when it does not take writes yet.
+        for _ in 0..self.rng.u32(..3) {
+            self.steps.push(Step::Run {
+                events: self.rng.u64(..40),
+            });
+            if self.rng.bool() {
+                self.write();
+            } else {
+                self.write_part_of_row(false);
+            }
+        }
+        self.steps.push(if self.rng.bool() {
+            Step::Settle {}
+        } else {
+            Step::Run {
+                events: self.rng.u64(..400) >> self.rng.u32(..6),
+            }
         });
-        let lose = 1 << self.place();
+        let lose = self.rng.u64(..);
         self.steps.push(Step::Crash {
-            power: self.rng.bool(),
+            power: self.rng.u8(..4) > 0,
             lose: if self.rng.bool() { lose } else { 0 },
             back: false,
         });

@@ -1,5 +1,5 @@
 //! Every bug planted in the engine is found. Built with `--features planted`, which
-//! `cargo xtask prove` and CI do in a run of their own.
+//! `cargo xtask test` does in a run of its own.
 #![cfg(feature = "planted")]
 
 use std::sync::Mutex;

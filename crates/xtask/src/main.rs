@@ -30,7 +30,7 @@ enum Task {
     },
     /// Real files on twelve drives, through two drive failures
     Demo(demo::Options),
-    /// Unit, property and end-to-end tests, with one line that sums them up
+    /// Unit, property and end-to-end tests, planted bugs too, with one line that sums them up
     Test {
         /// Passed on to `cargo test`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -6,7 +6,7 @@
 use crate::workspace;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// What test programs counted.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -49,29 +49,27 @@ pub fn run(cargo_arguments: &[String]) -> Result<()> {
     let skip_file = workspace::target_dir().join("skipped-tests.txt");
     std::fs::write(&skip_file, "").with_context(|| format!("writing {}", skip_file.display()))?;
 
-    let mut child = workspace::cargo()
+    let mut sum = Sum::default();
+    let mut tests = workspace::cargo();
+    tests
         .args(["test", "--workspace", "--no-fail-fast"])
         .args(cargo_arguments)
         .env("STRAKE_PROGRAM", &program)
-        .env("STRAKE_TEST_SKIP_FILE", &skip_file)
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting cargo test")?;
-    let mut sum = Sum::default();
-    let stdout = child.stdout.take().expect("stdout is piped");
-    for line in BufReader::new(stdout).lines() {
-        let line = line.context("reading what cargo test prints")?;
-        sum.add_line(&line);
-        writeln!(std::io::stdout(), "{line}")?;
+        .env("STRAKE_TEST_SKIP_FILE", &skip_file);
+    let mut succeeded = counted(&mut tests, &mut sum)?;
+    if cargo_arguments.is_empty() {
+        // Bugs planted in the engine must be found: an engine of its own, beside the true one.
+        let mut planted = workspace::cargo();
+        planted.args(["test", "--package", "strake-sim", "--features", "planted"]);
+        succeeded &= counted(planted.args(["--test", "planted"]), &mut sum)?;
     }
-    let status = child.wait().context("waiting for cargo test")?;
 
     let skips = std::fs::read_to_string(&skip_file).unwrap_or_default();
     let skip_count = skips.lines().count() as u64;
     // The harness counted these as passed, because they returned.
     sum.passed = sum.passed.saturating_sub(skip_count);
     sum.skipped += skip_count;
-    let verdict = judge(status.success(), &sum, &skips);
+    let verdict = judge(succeeded, &sum, &skips);
     if let Err(error) = &verdict {
         println!("\nerror: {error:#}");
     }
@@ -84,6 +82,22 @@ pub fn run(cargo_arguments: &[String]) -> Result<()> {
         std::process::exit(1);
     }
     Ok(())
+}
+
+/// Runs `cargo test`, prints what it prints, and adds up its tests. True: all passed.
+fn counted(command: &mut Command, sum: &mut Sum) -> Result<bool> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting cargo test")?;
+    let stdout = child.stdout.take().expect("stdout is piped");
+    for line in BufReader::new(stdout).lines() {
+        let line = line.context("reading what cargo test prints")?;
+        sum.add_line(&line);
+        writeln!(std::io::stdout(), "{line}")?;
+    }
+    let status = child.wait().context("waiting for cargo test")?;
+    Ok(status.success())
 }
 
 fn judge(cargo_succeeded: bool, sum: &Sum, skips: &str) -> Result<()> {

@@ -294,16 +294,12 @@ impl Array {
         op.log.clear();
         op.log.checksums.extend_from_slice(checksums);
         op.phase = OpPhase::Logging;
-        if self.log_waits_for_absence() {
+        if self.meta_absence_unrecorded() {
             // An entry that counts a member as gone must not be found where it counts as there.
             self.log.waiting_absence.push_back(id);
         } else {
             self.op_log_begin(id, out);
         }
-    }
-
-    fn log_waits_for_absence(&self) -> bool {
-        self.meta_absence_unrecorded() && !planted::on(Planted::AbsenceRecordedLate)
     }
 
     fn op_log_begin(&mut self, id: OpId, out: &mut Vec<Action>) {
@@ -631,7 +627,7 @@ impl Array {
             // No write has begun: what is in the log describes the row as it is.
             return self.op_unlogged(id, out);
         }
-        if self.log_waits_for_absence() {
+        if self.meta_absence_unrecorded() {
             self.log.waiting_absence.push_back(id);
             return;
         }
@@ -786,7 +782,7 @@ impl Array {
             return;
         }
         // Durable on all live members: those that left must not come back as if nothing were.
-        while !self.log_waits_for_absence()
+        while !self.meta_absence_unrecorded()
             && self
                 .log
                 .units

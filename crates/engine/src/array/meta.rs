@@ -269,6 +269,9 @@ impl Array {
         if self.mode == Mode::Starting {
             self.mode = Mode::Running;
         }
+        if planted::on(Planted::TornListAfterParity) && self.torn.is_dirty() {
+            self.torn_save(torn::SaveFor::Nobody, out);
+        }
         self.begin_early_commands(out);
         // Also when a stop came before the start had ended: it waits for them.
         self.begin_early(out);
@@ -321,7 +324,7 @@ impl Array {
 
     /// True: the acknowledgement waits until a member's absence is recorded.
     pub(super) fn meta_holds_acknowledgement(&mut self, request: RequestId) -> bool {
-        let hold = self.meta.saved < self.meta.barrier;
+        let hold = self.meta_absence_unrecorded();
         if hold {
             self.meta.held.push(request);
         }
@@ -330,7 +333,7 @@ impl Array {
 
     /// A member that left is not recorded as gone yet.
     pub(super) fn meta_absence_unrecorded(&self) -> bool {
-        self.meta.saved < self.meta.barrier
+        self.meta.saved < self.meta.barrier && !planted::on(Planted::AbsenceRecordedLate)
     }
 
     /// A member has left: no write that missed it is acknowledged before that is recorded.
