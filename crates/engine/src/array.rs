@@ -331,6 +331,8 @@ pub struct Array {
     log: Log,
     /// To be replayed when the start is recorded on all live members.
     replay_next: Option<Replay>,
+    /// Members that have not ended the flush with which a start begins.
+    start_flushes: u32,
     began_ns: u64,
     replayer: Option<Box<Replayer>>,
     replayed: LogReport,
@@ -373,6 +375,7 @@ impl Array {
             pending: command::Pending::default(),
             counters: Counters::default(),
             replay_next: None,
+            start_flushes: 0,
             began_ns: start.now_ns,
             replayer: None,
             replayed: LogReport::default(),
@@ -388,9 +391,45 @@ impl Array {
         } else {
             array.meta.set_replay(start.replay);
             array.replay_next = start.replay;
-            array.started(out);
+            array.start_flush(out);
         }
         array
+    }
+
+    /// What has been read of the drives may lie in their caches, from writes that a crash cut off: a
+    /// start relies on it, so it must stay.
+    fn start_flush(&mut self, out: &mut Vec<Action>) {
+        let members: Vec<MemberIndex> = self
+            .live_members()
+            .filter(|member| self.members[member.at()].volatile)
+            .collect();
+        self.start_flushes = members.len() as u32;
+        for &member in &members {
+            let io = Io {
+                token: Token::new(Class::Meta, meta::START_FLUSH, u32::from(member.0)),
+                member,
+                offset: 0,
+                length: 0,
+                kind: IoKind::Flush,
+            };
+            self.member_io(io, out);
+        }
+        if members.is_empty() {
+            self.started(out);
+        }
+    }
+
+    fn start_flushed(
+        &mut self,
+        member: MemberIndex,
+        result: Result<(), IoError>,
+        out: &mut Vec<Action>,
+    ) {
+        self.broken |= result.is_err() && !self.write_failed(member, out);
+        self.start_flushes -= 1;
+        if self.start_flushes == 0 {
+            self.started(out);
+        }
     }
 
     /// What must be made good before the start is: then the epoch is raised on all live members,
@@ -402,6 +441,7 @@ impl Array {
         if self.torn.is_dirty() && !planted::on(Planted::TornListAfterParity) {
             return self.torn_save(torn::SaveFor::Start, out);
         }
+        self.meta.set_ready();
         self.meta_save(out);
     }
 

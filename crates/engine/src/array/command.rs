@@ -146,7 +146,7 @@ impl Array {
     /// Takes a command; its end comes as [`Action::CommandDone`].
     pub fn command(&mut self, id: CommandId, command: Command, out: &mut Vec<Action>) {
         let waits = !matches!(command, Command::Stop | Command::Replace { .. });
-        if self.replayer.is_some() && waits {
+        if self.replays() && waits {
             // What the log says is made good with the members that are there.
             return self.pending.early.push((id, command));
         }
@@ -364,7 +364,7 @@ impl Array {
         });
         self.log_forget_ring(member);
         // Entries of before may name this place's former drive as a carrier.
-        if self.replayer.is_some() {
+        if self.replays() {
             self.pending.early_joins.push(member);
         } else {
             self.log_drain(DrainFor::Joining(member), out);
@@ -433,8 +433,8 @@ impl Array {
                     || !self.log.is_quiet()
                     || !self.torn.is_quiet()
                     || !self.policy.is_quiet()
-                    || self.replay_next.is_some()
-                    || self.replayer.is_some();
+                    || self.start_flushes > 0
+                    || self.replays();
                 if busy {
                     return;
                 }

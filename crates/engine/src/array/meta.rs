@@ -31,6 +31,8 @@ pub(super) struct Meta {
     barrier: u64,
     held: Vec<RequestId>,
     commands: Vec<(CommandId, u64)>,
+    /// What a save would rely on is made good: at a start, maps and stores that were behind.
+    ready: bool,
     /// The start has been saved once: what it counts as gone is recorded so.
     recorded: bool,
     /// What was replayed is durable, and so is the start, on all members.
@@ -52,6 +54,7 @@ impl Meta {
             barrier: 0,
             held: Vec::new(),
             commands: Vec::new(),
+            ready: false,
             recorded: false,
             confirmed: false,
             b_first,
@@ -64,6 +67,15 @@ impl Meta {
 
     pub(super) fn is_quiet(&self) -> bool {
         self.stage == Stage::Idle && self.saved == self.wanted
+    }
+
+    pub(super) fn set_ready(&mut self) {
+        self.ready = true;
+    }
+
+    /// Saves wait for the rest of the start.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready
     }
 
     pub(super) fn set_replay(&mut self, replay: Option<Replay>) {
@@ -136,7 +148,8 @@ impl Array {
     }
 
     fn meta_start(&mut self, out: &mut Vec<Action>) {
-        if self.meta.stage != Stage::Idle || self.meta.saved == self.meta.wanted {
+        let nothing = self.meta.saved == self.meta.wanted;
+        if self.meta.stage != Stage::Idle || nothing || !self.meta.ready {
             return;
         }
         self.meta.saving = self.meta.wanted;
@@ -220,6 +233,9 @@ impl Array {
         self.member_io_ended(member);
         if token.index() == STOP_FLUSH {
             return self.stop_flushed(member, result, out);
+        }
+        if token.index() == START_FLUSH {
+            return self.start_flushed(member, result, out);
         }
         if result.is_err() && !self.write_failed(member, out) {
             self.broken = true;
@@ -362,3 +378,5 @@ impl Array {
 
 /// Index of the tokens of the flush before a clean stop.
 pub(super) const STOP_FLUSH: u32 = 1;
+/// Index of the tokens of the flush with which a start begins.
+pub(super) const START_FLUSH: u32 = 2;

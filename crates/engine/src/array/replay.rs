@@ -117,6 +117,11 @@ impl std::fmt::Debug for Replayer {
 }
 
 impl Array {
+    /// A replay is under way, or about to be.
+    pub(super) fn replays(&self) -> bool {
+        self.replayer.is_some() || self.replay_next.is_some()
+    }
+
     pub(super) fn replay_begin(&mut self, from: Replay, out: &mut Vec<Action>) {
         let members = self.live_members().collect();
         self.replayer = Some(Box::new(Replayer {

@@ -329,7 +329,8 @@ impl Array {
         self.torn.stage = Stage::Idle;
         for who in std::mem::take(&mut self.torn.running) {
             match who {
-                SaveFor::Start => self.meta_save(out),
+                SaveFor::Start if self.meta.is_ready() => self.meta_save(out),
+                SaveFor::Start => self.started(out),
                 SaveFor::Replay => self.replay_torn_saved(out),
                 SaveFor::Command(id) => out.push(Action::CommandDone(id, self.saved_result())),
                 SaveFor::Op(id) => {
