@@ -385,7 +385,8 @@ impl Array {
     }
 
     /// Whether there may be entries that no log says any more: of stripes whose live parity
-    /// members' logs are all unreadable in part. (Each of them carries every entry.)
+    /// members' logs are all unreadable in part. (Each of them carries every entry; one that is being
+    /// refilled carries those of some bands.)
     fn replay_hides_entries(&self) -> bool {
         let unreadable = &self.replayer.as_ref().expect("replays").unreadable;
         if unreadable.is_empty() {
@@ -393,11 +394,15 @@ impl Array {
         }
         let period = self.geometry.strips() as u64 * u64::from(self.geometry.shape().groups);
         (0..period.min(self.geometry.stripes())).any(|stripe| {
-            let carriers: Vec<MemberIndex> = (self.geometry.data()..self.geometry.strips())
+            let mut live = (self.geometry.data()..self.geometry.strips())
                 .map(|strip| self.geometry.member(StripeIndex(stripe), strip))
                 .filter(|member| self.members[member.at()].is_live())
-                .collect();
-            !carriers.is_empty() && carriers.iter().all(|member| unreadable.contains(member))
+                .peekable();
+            let vouches = |member: MemberIndex| {
+                let active = self.members[member.at()].state == MemberState::Active;
+                active && !unreadable.contains(&member)
+            };
+            live.peek().is_some() && !live.any(vouches)
         })
     }
 

@@ -152,8 +152,16 @@ impl<'a> Row<'a> {
         })
     }
 
+    /// No log that can be read everywhere would have the newest entry: what is found may be an older
+    /// one. (The region is resynced, and what is missing there is suspect.)
+    fn is_hidden(&self) -> bool {
+        let carriers = self.parities() & self.attached;
+        carriers != 0 && carriers & !self.unreadable_logs == 0
+    }
+
     /// Whether the row is as it should be.
     ///
+    /// * Where the newest entry may be one that cannot be read, nothing is said by an older one.
     /// * A strip that holds what it should today and did not take this write was refilled since:
     ///   which waited until the write was durable everywhere.
     /// * Of a void entry with strips of T that are on no drive the parities on disk say what the
@@ -163,6 +171,9 @@ impl<'a> Row<'a> {
     /// * Copies are made to agree whatever the newest entry is worth: older writes to them may have
     ///   landed on some only, as a copy is written anew without waiting for a flush.
     fn is_left_alone(&self) -> bool {
+        if self.is_hidden() && !planted::on(Planted::UnreadableTakenForTorn) {
+            return true;
+        }
         let refilled = self.in_sync & !self.newest().head.live;
         let incomplete = self.written() & !self.readable(self.written());
         let void = self.data() > 1 && incomplete != 0 && self.is_void();
