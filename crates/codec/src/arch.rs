@@ -9,9 +9,13 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
 mod avx512_gfni;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "x86_64")]
+mod ssse3;
 
 use arrayvec::ArrayVec;
 
@@ -19,7 +23,7 @@ use crate::plain;
 use crate::tables::Job;
 
 /// The names of all kernels of all machines, the fastest first.
-pub(crate) const NAMES: [&str; 4] = ["avx512-gfni", "avx2", "neon", "plain"];
+pub(crate) const NAMES: [&str; 6] = ["avx512-gfni", "avx512", "avx2", "ssse3", "neon", "plain"];
 
 /// A kernel that this machine can run.
 #[derive(Clone, Copy)]
@@ -55,8 +59,14 @@ pub(crate) fn usable() -> ArrayVec<Kernel, { NAMES.len() }> {
         if avx512_gfni::detected() {
             kernels.push(kernel("avx512-gfni", avx512_gfni::run));
         }
+        if avx512::detected() {
+            kernels.push(kernel("avx512", avx512::run));
+        }
         if avx2::detected() {
             kernels.push(kernel("avx2", avx2::run));
+        }
+        if ssse3::detected() {
+            kernels.push(kernel("ssse3", ssse3::run));
         }
     }
     #[cfg(target_arch = "aarch64")]

@@ -90,7 +90,8 @@ pub(crate) fn chosen() -> Kernel {
     choice().kernel
 }
 
-/// The name of the kernel in use: `avx512-gfni`, `avx2`, `neon` or `plain`.
+/// The name of the kernel in use: `avx512-gfni`, `avx512`, `avx2`, `ssse3`,
+/// `neon` or `plain`.
 ///
 /// Chosen once, at the first question: the fastest that this machine can run, or the
 /// one that the environment variable `STRAKE_KERNEL` names. Where that one is

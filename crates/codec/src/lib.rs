@@ -36,4 +36,4 @@ pub use bytes::{equal, is_zero};
 pub use code::{CODE_ID, Code, CodeError, PARITY_MAX, STRIPS_MAX};
 pub use decoder::Decoder;
 pub use kernel::{KernelError, kernel, kernel_choice, kernels};
-pub use transform::{Mode, Transform};
+pub use transform::{Onto, Sum, Transform};

@@ -4,7 +4,8 @@
 //! (`arch/`), which is what lets the compiler use its instructions.
 //!
 //! Sources are read once per batch of output rows: the sums of a batch stay in
-//! registers while all columns pass by. Where more than one batch is needed, the
+//! registers while all columns pass by. An update reads each old and new content once and
+//! the parities once, and adds what has changed to all of them in that pass. Where more than one batch is needed, the
 //! strips are cut into blocks whose sources stay in the first-level cache between the
 //! batches. What remains of a strip after the last whole step goes to the plain code;
 //! in this house lengths are multiples of 512 bytes, and nothing remains.
@@ -13,6 +14,7 @@ use std::ops::Range;
 
 use crate::plain;
 use crate::tables::{Job, Tables, bits};
+use crate::transform::Onto;
 
 /// One register full of bytes, and how to multiply them.
 ///
@@ -33,7 +35,10 @@ pub(crate) trait Vector: Copy {
     /// Whether there are 32 registers (else 16), and multiplying needs no temporaries
     /// that would fill them.
     const WIDE: bool;
-    /// Whether `double` costs less than a product, so that Q is best made by Horner's
+    /// Whether a product is one instruction: then two of them and the sum are best added
+    /// in one three-way XOR.
+    const PAIRS: bool;
+    /// Whether `double_add` costs less than a product, so that Q is best made by Horner's
     /// rule.
     const DOUBLES: bool;
 
@@ -48,12 +53,17 @@ pub(crate) trait Vector: Copy {
     fn store(self, to: &mut [u8]);
     fn xor(self, other: Self) -> Self;
     fn xor3(self, second: Self, third: Self) -> Self;
-    /// Multiplies each byte by 2.
-    fn double(self) -> Self;
+    /// Multiplies each byte by 2 and adds the other vector.
+    fn double_add(self, other: Self) -> Self;
     fn split(self) -> Self::Split;
     fn stored(tables: &Tables) -> &[Self::Stored];
     fn factor(isa: Self::Isa, stored: &Self::Stored) -> Self::Factor;
     fn product(split: Self::Split, factor: Self::Factor) -> Self;
+    /// This and the product.
+    #[inline(always)]
+    fn add_product(self, split: Self::Split, factor: Self::Factor) -> Self {
+        self.xor(Self::product(split, factor))
+    }
 }
 
 /// Most vectors of one strip that are in the registers at a time.
@@ -77,7 +87,7 @@ const BLOCK_BYTES: usize = 24 * 1024;
 pub(crate) fn run<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>) {
     let whole = job.len - job.len % (SPAN * V::BYTES);
     if whole > 0 {
-        if job.tables.is_uniform() {
+        if job.is_uniform() {
             uniform::<V>(isa, job, whole);
         } else {
             general::<V>(isa, job, whole);
@@ -92,32 +102,35 @@ pub(crate) fn run<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>) {
 #[inline(always)]
 fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
     let stored = V::stored(job.tables);
+    let first = usize::from(*job.columns.first().unwrap_or(&0));
     let step = SPAN * V::BYTES;
     for at in (0..whole).step_by(step) {
         let mut sum = [V::zero(isa); SPAN];
-        let mut pairs = job.inputs.chunks_exact(2);
-        for pair in &mut pairs {
-            let first = fetch::<V, SPAN>(isa, &pair[0][at..at + step]);
-            let second = fetch::<V, SPAN>(isa, &pair[1][at..at + step]);
-            for u in 0..SPAN {
-                sum[u] = sum[u].xor3(first[u], second[u]);
+        for inputs in [job.inputs, job.less] {
+            let mut pairs = inputs.chunks_exact(2);
+            for pair in &mut pairs {
+                let first = fetch::<V, SPAN>(isa, &pair[0][at..at + step]);
+                let second = fetch::<V, SPAN>(isa, &pair[1][at..at + step]);
+                for u in 0..SPAN {
+                    sum[u] = sum[u].xor3(first[u], second[u]);
+                }
+            }
+            for input in pairs.remainder() {
+                let last = fetch::<V, SPAN>(isa, &input[at..at + step]);
+                for u in 0..SPAN {
+                    sum[u] = sum[u].xor(last[u]);
+                }
             }
         }
-        for input in pairs.remainder() {
-            let last = fetch::<V, SPAN>(isa, &input[at..at + step]);
-            for u in 0..SPAN {
-                sum[u] = sum[u].xor(last[u]);
-            }
-        }
-        for (output, row) in job.outputs.iter_mut().zip(bits(job.rows)) {
+        for (n, row) in bits(job.rows).enumerate() {
             let mut result = sum;
-            if !job.tables.is_xor(row) {
-                let factor = V::factor(isa, &stored[row]);
+            if job.tables.coefficient(row, first) != 1 {
+                let factor = V::factor(isa, &stored[first * job.tables.rows() + row]);
                 for u in 0..SPAN {
                     result[u] = V::product(sum[u].split(), factor);
                 }
             }
-            put(isa, result, job.accumulate, &mut output[at..at + step]);
+            put(isa, result, job, n, at);
         }
     }
 }
@@ -157,7 +170,8 @@ fn general<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
     let block = if job.rows.count_ones() as usize <= batch_max::<V>() {
         whole
     } else {
-        (BLOCK_BYTES / job.inputs.len()).next_multiple_of(step)
+        let sources = job.inputs.len() + job.less.len();
+        (BLOCK_BYTES / sources).next_multiple_of(step)
     };
     let mut start = 0;
     while start < whole {
@@ -177,7 +191,8 @@ fn general<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
 /// each, so that the sums fit into the registers.
 #[inline(always)]
 fn run_batch<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range: Range<usize>) {
-    if V::DOUBLES && batch.first_row == 0 && batch.rows == 2 && job.tables.starts_with_pq() {
+    let whole_pq = batch.first_row == 0 && batch.rows == 2 && job.starts_with_pq();
+    if V::DOUBLES && whole_pq && job.less.is_empty() {
         return horner::<V>(isa, job, batch, range);
     }
     if V::WIDE {
@@ -210,17 +225,25 @@ fn sums<V: Vector, const ROWS: usize, const WIDTH: usize>(
     batch: Batch,
     range: Range<usize>,
 ) {
-    if job.tables.is_xor(batch.first_row) {
-        table_sums::<V, ROWS, WIDTH, true>(isa, job, batch, range);
-    } else {
-        table_sums::<V, ROWS, WIDTH, false>(isa, job, batch, range);
+    match (job.tables.is_xor(batch.first_row), job.less.is_empty()) {
+        (true, true) => table_sums::<V, ROWS, WIDTH, true, false>(isa, job, batch, range),
+        (false, true) => table_sums::<V, ROWS, WIDTH, false, false>(isa, job, batch, range),
+        (true, false) => table_sums::<V, ROWS, WIDTH, true, true>(isa, job, batch, range),
+        (false, false) => table_sums::<V, ROWS, WIDTH, false, true>(isa, job, batch, range),
     }
 }
 
 /// Sums of products by tables, for `ROWS` rows over `WIDTH` vectors at a time. With
-/// `PLAIN` the first row has only ones and needs no product.
+/// `PLAIN` the first row has only ones and needs no product; with `LESS` every input is
+/// the difference of two.
 #[inline(always)]
-fn table_sums<V: Vector, const ROWS: usize, const WIDTH: usize, const PLAIN: bool>(
+fn table_sums<
+    V: Vector,
+    const ROWS: usize,
+    const WIDTH: usize,
+    const PLAIN: bool,
+    const LESS: bool,
+>(
     isa: V::Isa,
     job: &mut Job<'_, '_>,
     batch: Batch,
@@ -228,19 +251,28 @@ fn table_sums<V: Vector, const ROWS: usize, const WIDTH: usize, const PLAIN: boo
 ) {
     let step = WIDTH * V::BYTES;
     let stored = V::stored(job.tables);
-    let (rows, columns) = (job.tables.rows(), job.inputs.len());
-    let factors = |column: usize| -> &[V::Stored; ROWS] {
-        stored[column * rows + batch.first_row..]
+    let rows = job.tables.rows();
+    let factors = |column: u8| -> &[V::Stored; ROWS] {
+        stored[usize::from(column) * rows + batch.first_row..]
             .first_chunk()
             .expect("a batch of rows that are there")
     };
     for at in range.step_by(step) {
         let mut sum = [[V::zero(isa); WIDTH]; ROWS];
-        let mut column = 0;
-        while V::WIDE && column + 2 <= columns {
-            let a = fetch::<V, WIDTH>(isa, &job.inputs[column][at..at + step]);
-            let b = fetch::<V, WIDTH>(isa, &job.inputs[column + 1][at..at + step]);
-            let (by_a, by_b) = (factors(column), factors(column + 1));
+        let source = |index: usize| -> [V; WIDTH] {
+            let mut source = fetch::<V, WIDTH>(isa, &job.inputs[index][at..at + step]);
+            if LESS {
+                let less = fetch::<V, WIDTH>(isa, &job.less[index][at..at + step]);
+                for u in 0..WIDTH {
+                    source[u] = source[u].xor(less[u]);
+                }
+            }
+            source
+        };
+        let mut index = 0;
+        while V::PAIRS && index + 2 <= job.inputs.len() {
+            let (a, b) = (source(index), source(index + 1));
+            let (by_a, by_b) = (factors(job.columns[index]), factors(job.columns[index + 1]));
             for row in 0..ROWS {
                 let a = times::<V, WIDTH, PLAIN>(isa, a, row, &by_a[row]);
                 let b = times::<V, WIDTH, PLAIN>(isa, b, row, &by_b[row]);
@@ -248,22 +280,28 @@ fn table_sums<V: Vector, const ROWS: usize, const WIDTH: usize, const PLAIN: boo
                     sum[row][u] = sum[row][u].xor3(a[u], b[u]);
                 }
             }
-            column += 2;
+            index += 2;
         }
-        while column < columns {
-            let source = fetch::<V, WIDTH>(isa, &job.inputs[column][at..at + step]);
-            let by = factors(column);
+        while index < job.inputs.len() {
+            let source = source(index);
+            let by = factors(job.columns[index]);
+            let split = source.map(V::split);
             for row in 0..ROWS {
-                let product = times::<V, WIDTH, PLAIN>(isa, source, row, &by[row]);
+                if PLAIN && row == 0 {
+                    for u in 0..WIDTH {
+                        sum[row][u] = sum[row][u].xor(source[u]);
+                    }
+                    continue;
+                }
+                let factor = V::factor(isa, &by[row]);
                 for u in 0..WIDTH {
-                    sum[row][u] = sum[row][u].xor(product[u]);
+                    sum[row][u] = sum[row][u].add_product(split[u], factor);
                 }
             }
-            column += 1;
+            index += 1;
         }
         for (row, sum) in sum.into_iter().enumerate() {
-            let output = &mut job.outputs[batch.first_output + row];
-            put(isa, sum, job.accumulate, &mut output[at..at + step]);
+            put(isa, sum, job, batch.first_output + row, at);
         }
     }
 }
@@ -275,26 +313,24 @@ fn horner<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range: Ra
     for at in range.step_by(step) {
         let mut p = [V::zero(isa); SPAN];
         let mut q = [V::zero(isa); SPAN];
-        for input in job.inputs.iter().rev() {
+        let mut pairs = job.inputs.rchunks_exact(2);
+        for pair in &mut pairs {
+            let high = fetch::<V, SPAN>(isa, &pair[1][at..at + step]);
+            let low = fetch::<V, SPAN>(isa, &pair[0][at..at + step]);
+            for u in 0..SPAN {
+                p[u] = p[u].xor3(high[u], low[u]);
+                q[u] = q[u].double_add(high[u]).double_add(low[u]);
+            }
+        }
+        for input in pairs.remainder() {
             let source = fetch::<V, SPAN>(isa, &input[at..at + step]);
             for u in 0..SPAN {
                 p[u] = p[u].xor(source[u]);
-                q[u] = q[u].double().xor(source[u]);
+                q[u] = q[u].double_add(source[u]);
             }
         }
-        let (first, second) = (batch.first_output, batch.first_output + 1);
-        put(
-            isa,
-            p,
-            job.accumulate,
-            &mut job.outputs[first][at..at + step],
-        );
-        put(
-            isa,
-            q,
-            job.accumulate,
-            &mut job.outputs[second][at..at + step],
-        );
+        put(isa, p, job, batch.first_output, at);
+        put(isa, q, job, batch.first_output + 1, at);
     }
 }
 
@@ -331,20 +367,26 @@ fn fetch<V: Vector, const WIDTH: usize>(isa: V::Isa, window: &[u8]) -> [V; WIDTH
     vectors
 }
 
-/// Writes the vectors over, or adds them to, what the window holds.
+/// Writes the vectors, and what they are added to, to output `n` from byte
+/// `at` on.
 #[inline(always)]
 fn put<V: Vector, const WIDTH: usize>(
     isa: V::Isa,
-    vectors: [V; WIDTH],
-    accumulate: bool,
-    window: &mut [u8],
+    mut vectors: [V; WIDTH],
+    job: &mut Job<'_, '_>,
+    n: usize,
+    at: usize,
 ) {
+    let window = &mut job.outputs[n][at..at + WIDTH * V::BYTES];
+    let base = match job.onto {
+        Onto::Nothing => None,
+        Onto::Outputs => Some(fetch::<V, WIDTH>(isa, window)),
+        Onto::Strips(strips) => Some(fetch::<V, WIDTH>(isa, &strips[n][at..at + window.len()])),
+    };
     for u in 0..WIDTH {
-        let place = &mut window[u * V::BYTES..];
-        if accumulate {
-            V::load(isa, place).xor(vectors[u]).store(place);
-        } else {
-            vectors[u].store(place);
+        if let Some(base) = &base {
+            vectors[u] = vectors[u].xor(base[u]);
         }
+        vectors[u].store(&mut window[u * V::BYTES..]);
     }
 }

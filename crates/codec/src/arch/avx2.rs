@@ -46,6 +46,7 @@ impl Vector for Ymm {
 
     const BYTES: usize = 32;
     const WIDE: bool = false;
+    const PAIRS: bool = false;
     const DOUBLES: bool = true;
 
     #[inline(always)]
@@ -88,12 +89,13 @@ impl Vector for Ymm {
     }
 
     #[inline(always)]
-    fn double(self) -> Ymm {
+    fn double_add(self, other: Ymm) -> Ymm {
         // SAFETY: a `Ymm` exists only where AVX2 is.
         Ymm(unsafe {
             let carry = _mm256_cmpgt_epi8(_mm256_setzero_si256(), self.0);
             let reduce = _mm256_and_si256(carry, _mm256_set1_epi8(0x1d));
-            _mm256_xor_si256(_mm256_add_epi8(self.0, self.0), reduce)
+            let doubled = _mm256_xor_si256(_mm256_add_epi8(self.0, self.0), reduce);
+            _mm256_xor_si256(doubled, other.0)
         })
     }
 

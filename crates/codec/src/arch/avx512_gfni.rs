@@ -36,6 +36,7 @@ impl Vector for Zmm {
 
     const BYTES: usize = 64;
     const WIDE: bool = true;
+    const PAIRS: bool = true;
     const DOUBLES: bool = false;
 
     #[inline(always)]
@@ -80,9 +81,9 @@ impl Vector for Zmm {
     }
 
     #[inline(always)]
-    fn double(self) -> Zmm {
+    fn double_add(self, other: Zmm) -> Zmm {
         const BY_TWO: u64 = field::affine(2);
-        Zmm::product(self, Zmm::factor(Isa(()), &BY_TWO))
+        Zmm::product(self, Zmm::factor(Isa(()), &BY_TWO)).xor(other)
     }
 
     #[inline(always)]

@@ -47,6 +47,7 @@ impl Vector for Quad {
     const BYTES: usize = 16;
     /// There are 32 registers, but nibbles and tables of a step take many of them.
     const WIDE: bool = false;
+    const PAIRS: bool = false;
     const DOUBLES: bool = true;
 
     #[inline(always)]
@@ -83,12 +84,13 @@ impl Vector for Quad {
     }
 
     #[inline(always)]
-    fn double(self) -> Quad {
+    fn double_add(self, other: Quad) -> Quad {
         // SAFETY: a `Quad` exists only where NEON is.
         Quad(unsafe {
             let carry = vreinterpretq_u8_s8(vshrq_n_s8::<7>(vreinterpretq_s8_u8(self.0)));
             let reduce = vandq_u8(carry, vdupq_n_u8(0x1d));
-            veorq_u8(vshlq_n_u8::<1>(self.0), reduce)
+            let doubled = veorq_u8(vshlq_n_u8::<1>(self.0), reduce);
+            veorq_u8(doubled, other.0)
         })
     }
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{noise, refs, refs_mut};
-use crate::transform::Mode;
+use crate::transform::{Onto, Sum};
 use crate::{Code, kernels};
 
 /// A stripe of noise with its parities.
@@ -44,18 +44,19 @@ impl Stripe {
             .iter()
             .map(|&strip| &self.strips[usize::from(strip)][..])
             .collect();
+        let count = decoder.wanted().len();
+        let sum = Sum {
+            rows: low_bits(count),
+            columns: low_bits(inputs.len()),
+            inputs: &inputs,
+            less: &[],
+            onto: Onto::Nothing,
+        };
         for kernel in kernels {
-            let count = decoder.wanted().len();
             let mut outputs = vec![vec![0xa5; self.strips[0].len()]; count];
             decoder
                 .transform()
-                .run_on(
-                    kernel,
-                    Mode::Replace,
-                    low_bits(count),
-                    &inputs,
-                    &mut refs_mut(&mut outputs),
-                )
+                .sum_on(kernel, &sum, &mut refs_mut(&mut outputs))
                 .expect("a usable kernel");
             for (output, &strip) in outputs.iter().zip(decoder.wanted()) {
                 assert!(
