@@ -211,8 +211,8 @@ fn run_batch<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range:
         match batch.rows {
             1 => sums::<V, 1, 4>(isa, job, batch, range),
             2 => sums::<V, 2, 2>(isa, job, batch, range),
-            3 => sums::<V, 3, 1>(isa, job, batch, range),
-            4 => sums::<V, 4, 1>(isa, job, batch, range),
+            3 => sums::<V, 3, 2>(isa, job, batch, range),
+            4 => sums::<V, 4, 2>(isa, job, batch, range),
             rows => unreachable!("a batch of {rows} rows"),
         }
     }
@@ -259,19 +259,10 @@ fn table_sums<
     };
     for at in range.step_by(step) {
         let mut sum = [[V::zero(isa); WIDTH]; ROWS];
-        let source = |index: usize| -> [V; WIDTH] {
-            let mut source = fetch::<V, WIDTH>(isa, &job.inputs[index][at..at + step]);
-            if LESS {
-                let less = fetch::<V, WIDTH>(isa, &job.less[index][at..at + step]);
-                for u in 0..WIDTH {
-                    source[u] = source[u].xor(less[u]);
-                }
-            }
-            source
-        };
         let mut index = 0;
         while V::PAIRS && index + 2 <= job.inputs.len() {
-            let (a, b) = (source(index), source(index + 1));
+            let a = source::<V, WIDTH, LESS>(isa, job, index, at);
+            let b = source::<V, WIDTH, LESS>(isa, job, index + 1, at);
             let (by_a, by_b) = (factors(job.columns[index]), factors(job.columns[index + 1]));
             for row in 0..ROWS {
                 let a = times::<V, WIDTH, PLAIN>(isa, a, row, &by_a[row]);
@@ -283,9 +274,12 @@ fn table_sums<
             index += 2;
         }
         while index < job.inputs.len() {
-            let source = source(index);
+            let source = source::<V, WIDTH, LESS>(isa, job, index, at);
             let by = factors(job.columns[index]);
-            let split = source.map(V::split);
+            let mut split = [source[0].split(); WIDTH];
+            for u in 1..WIDTH {
+                split[u] = source[u].split();
+            }
             for row in 0..ROWS {
                 if PLAIN && row == 0 {
                     for u in 0..WIDTH {
@@ -304,6 +298,25 @@ fn table_sums<
             put(isa, sum, job, batch.first_output + row, at);
         }
     }
+}
+
+/// `WIDTH` vectors of an input, less what it is a difference from.
+#[inline(always)]
+fn source<V: Vector, const WIDTH: usize, const LESS: bool>(
+    isa: V::Isa,
+    job: &Job<'_, '_>,
+    index: usize,
+    at: usize,
+) -> [V; WIDTH] {
+    let window = at..at + WIDTH * V::BYTES;
+    let mut source = fetch::<V, WIDTH>(isa, &job.inputs[index][window.clone()]);
+    if LESS {
+        let less = fetch::<V, WIDTH>(isa, &job.less[index][window]);
+        for u in 0..WIDTH {
+            source[u] = source[u].xor(less[u]);
+        }
+    }
+    source
 }
 
 /// P and Q together: the last column first, Q doubled before each next one is added.
