@@ -44,6 +44,11 @@ pub(crate) fn run_range(job: &mut Job<'_, '_>, range: Range<usize>) {
     }
 }
 
+/// Whether all bytes are zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |seen, byte| seen | byte) == 0
+}
+
 fn add(output: &mut [u8], input: &[u8]) {
     for (sum, byte) in output.iter_mut().zip(input) {
         *sum ^= byte;

@@ -52,6 +52,8 @@ pub(crate) trait Vector: Copy {
     /// Writes the first `BYTES` bytes; panics if there are fewer.
     fn store(self, to: &mut [u8]);
     fn xor(self, other: Self) -> Self;
+    fn or(self, other: Self) -> Self;
+    fn is_zero(self) -> bool;
     fn xor3(self, second: Self, third: Self) -> Self;
     /// Multiplies each byte by 2 and adds the other vector.
     fn double_add(self, other: Self) -> Self;
@@ -96,6 +98,25 @@ pub(crate) fn run<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>) {
     if whole < job.len {
         plain::run_range(job, whole..job.len);
     }
+}
+
+/// Whether all bytes are zero. Looks at the collected bits once a block.
+#[inline(always)]
+pub(crate) fn is_zero<V: Vector>(isa: V::Isa, bytes: &[u8]) -> bool {
+    const LOOK_BYTES: usize = 1024;
+    let mut blocks = bytes.chunks_exact(LOOK_BYTES);
+    for block in &mut blocks {
+        let mut seen = [V::zero(isa); SPAN];
+        for at in (0..LOOK_BYTES).step_by(SPAN * V::BYTES) {
+            for u in 0..SPAN {
+                seen[u] = seen[u].or(V::load(isa, &block[at + u * V::BYTES..]));
+            }
+        }
+        if !seen[0].or(seen[1]).or(seen[2].or(seen[3])).is_zero() {
+            return false;
+        }
+    }
+    plain::is_zero(blocks.remainder())
 }
 
 /// Every row has one coefficient: sum the inputs, then multiply once a row.

@@ -16,7 +16,13 @@ pub(super) fn run(job: &mut Job<'_, '_>) {
     vector::run::<Ymm>(Isa(()), job);
 }
 
-/// Exists only inside `run`.
+/// Whether all bytes are zero. Safe to call where `detected`.
+#[target_feature(enable = "avx2")]
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    vector::is_zero::<Ymm>(Isa(()), bytes)
+}
+
+/// Exists only inside the functions above.
 #[derive(Clone, Copy)]
 struct Isa(());
 
@@ -81,6 +87,18 @@ impl Vector for Ymm {
     fn xor(self, other: Ymm) -> Ymm {
         // SAFETY: a `Ymm` exists only where AVX2 is.
         Ymm(unsafe { _mm256_xor_si256(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn or(self, other: Ymm) -> Ymm {
+        // SAFETY: a `Ymm` exists only where AVX2 is.
+        Ymm(unsafe { _mm256_or_si256(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn is_zero(self) -> bool {
+        // SAFETY: a `Ymm` exists only where AVX2 is.
+        unsafe { _mm256_testz_si256(self.0, self.0) == 1 }
     }
 
     #[inline(always)]

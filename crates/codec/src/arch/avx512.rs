@@ -20,7 +20,13 @@ pub(super) fn run(job: &mut Job<'_, '_>) {
     vector::run::<Zmm>(Isa(()), job);
 }
 
-/// Exists only inside `run`.
+/// Whether all bytes are zero. Safe to call where `detected`.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    vector::is_zero::<Zmm>(Isa(()), bytes)
+}
+
+/// Exists only inside the functions above.
 #[derive(Clone, Copy)]
 struct Isa(());
 
@@ -85,6 +91,18 @@ impl Vector for Zmm {
     fn xor(self, other: Zmm) -> Zmm {
         // SAFETY: a `Zmm` exists only where AVX-512 is.
         Zmm(unsafe { _mm512_xor_si512(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn or(self, other: Zmm) -> Zmm {
+        // SAFETY: a `Zmm` exists only where AVX-512 is.
+        Zmm(unsafe { _mm512_or_si512(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn is_zero(self) -> bool {
+        // SAFETY: a `Zmm` exists only where AVX-512 is.
+        unsafe { _mm512_test_epi64_mask(self.0, self.0) == 0 }
     }
 
     #[inline(always)]

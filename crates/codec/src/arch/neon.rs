@@ -16,7 +16,13 @@ pub(super) fn run(job: &mut Job<'_, '_>) {
     vector::run::<Quad>(Isa(()), job);
 }
 
-/// Exists only inside `run`.
+/// Whether all bytes are zero. Safe to call where `detected`.
+#[target_feature(enable = "neon")]
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    vector::is_zero::<Quad>(Isa(()), bytes)
+}
+
+/// Exists only inside the functions above.
 #[derive(Clone, Copy)]
 struct Isa(());
 
@@ -76,6 +82,18 @@ impl Vector for Quad {
     fn xor(self, other: Quad) -> Quad {
         // SAFETY: a `Quad` exists only where NEON is.
         Quad(unsafe { veorq_u8(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn or(self, other: Quad) -> Quad {
+        // SAFETY: a `Quad` exists only where NEON is.
+        Quad(unsafe { vorrq_u8(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn is_zero(self) -> bool {
+        // SAFETY: a `Quad` exists only where NEON is.
+        unsafe { vmaxvq_u8(self.0) == 0 }
     }
 
     #[inline(always)]

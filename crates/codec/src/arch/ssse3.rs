@@ -16,7 +16,13 @@ pub(super) fn run(job: &mut Job<'_, '_>) {
     vector::run::<Xmm>(Isa(()), job);
 }
 
-/// Exists only inside `run`.
+/// Whether all bytes are zero. Safe to call where `detected`.
+#[target_feature(enable = "ssse3")]
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    vector::is_zero::<Xmm>(Isa(()), bytes)
+}
+
+/// Exists only inside the functions above.
 #[derive(Clone, Copy)]
 struct Isa(());
 
@@ -81,6 +87,18 @@ impl Vector for Xmm {
     fn xor(self, other: Xmm) -> Xmm {
         // SAFETY: a `Xmm` exists only where SSSE3 is.
         Xmm(unsafe { _mm_xor_si128(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn or(self, other: Xmm) -> Xmm {
+        // SAFETY: a `Xmm` exists only where SSSE3 is.
+        Xmm(unsafe { _mm_or_si128(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn is_zero(self) -> bool {
+        // SAFETY: a `Xmm` exists only where SSSE3 is.
+        unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(self.0, _mm_setzero_si128())) == 0xffff }
     }
 
     #[inline(always)]
