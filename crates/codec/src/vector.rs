@@ -38,6 +38,10 @@ pub(crate) trait Vector: Copy {
     /// Whether a product is one instruction: then two of them and the sum are best added
     /// in one three-way XOR.
     const PAIRS: bool;
+    /// Whether asking for later lines of a few streams pays where only sums are made. Where
+    /// loads are the limit it does not: on a Cascade Lake core it took XOR 8+1 in cache from
+    /// 64 to 49 GB/s, and gave nothing out of it.
+    const SUMS_AHEAD: bool;
     /// Whether `double_add` costs less than a product, so that Q is best made by Horner's
     /// rule.
     const DOUBLES: bool;
@@ -74,8 +78,12 @@ const SPAN: usize = 4;
 /// How far ahead of its use a source is asked for. The processor's own prefetcher
 /// follows a few streams well and twenty badly: on a Zen 5 core, out of cache, asking
 /// raised 8+2 from 19 to 24, 16+4 from 17 to 24 and 20+8 from 12 to 22 GB/s of data.
-/// 512 to 1024 measure alike within the noise.
+/// 512 to 2048 measure alike within the noise, there and on Cascade Lake; so did asking
+/// for the lines to be written, and writing around the caches.
 const AHEAD_BYTES: usize = 512;
+
+/// Streams that every processor's own prefetcher follows.
+const FEW: usize = 10;
 
 /// Bytes that one prefetch brings.
 const LINE_BYTES: usize = 64;
@@ -122,6 +130,15 @@ pub(crate) fn is_zero<V: Vector>(isa: V::Isa, bytes: &[u8]) -> bool {
 /// Every row has one coefficient: sum the inputs, then multiply once a row.
 #[inline(always)]
 fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
+    if V::SUMS_AHEAD || job.inputs.len() + job.less.len() > FEW {
+        uniform_sums::<V, true>(isa, job, whole);
+    } else {
+        uniform_sums::<V, false>(isa, job, whole);
+    }
+}
+
+#[inline(always)]
+fn uniform_sums<V: Vector, const AHEAD: bool>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
     let stored = V::stored(job.tables);
     let first = usize::from(*job.columns.first().unwrap_or(&0));
     let step = SPAN * V::BYTES;
@@ -130,14 +147,14 @@ fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
         for inputs in [job.inputs, job.less] {
             let mut pairs = inputs.chunks_exact(2);
             for pair in &mut pairs {
-                let first = fetch::<V, SPAN>(isa, &pair[0][at..at + step]);
-                let second = fetch::<V, SPAN>(isa, &pair[1][at..at + step]);
+                let first = fetch::<V, SPAN, AHEAD>(isa, &pair[0][at..at + step]);
+                let second = fetch::<V, SPAN, AHEAD>(isa, &pair[1][at..at + step]);
                 for u in 0..SPAN {
                     sum[u] = sum[u].xor3(first[u], second[u]);
                 }
             }
             for input in pairs.remainder() {
-                let last = fetch::<V, SPAN>(isa, &input[at..at + step]);
+                let last = fetch::<V, SPAN, AHEAD>(isa, &input[at..at + step]);
                 for u in 0..SPAN {
                     sum[u] = sum[u].xor(last[u]);
                 }
@@ -330,9 +347,9 @@ fn source<V: Vector, const WIDTH: usize, const LESS: bool>(
     at: usize,
 ) -> [V; WIDTH] {
     let window = at..at + WIDTH * V::BYTES;
-    let mut source = fetch::<V, WIDTH>(isa, &job.inputs[index][window.clone()]);
+    let mut source = fetch::<V, WIDTH, true>(isa, &job.inputs[index][window.clone()]);
     if LESS {
-        let less = fetch::<V, WIDTH>(isa, &job.less[index][window]);
+        let less = fetch::<V, WIDTH, true>(isa, &job.less[index][window]);
         for u in 0..WIDTH {
             source[u] = source[u].xor(less[u]);
         }
@@ -349,15 +366,15 @@ fn horner<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range: Ra
         let mut q = [V::zero(isa); SPAN];
         let mut pairs = job.inputs.rchunks_exact(2);
         for pair in &mut pairs {
-            let high = fetch::<V, SPAN>(isa, &pair[1][at..at + step]);
-            let low = fetch::<V, SPAN>(isa, &pair[0][at..at + step]);
+            let high = fetch::<V, SPAN, true>(isa, &pair[1][at..at + step]);
+            let low = fetch::<V, SPAN, true>(isa, &pair[0][at..at + step]);
             for u in 0..SPAN {
                 p[u] = p[u].xor3(high[u], low[u]);
                 q[u] = q[u].double_add(high[u]).double_add(low[u]);
             }
         }
         for input in pairs.remainder() {
-            let source = fetch::<V, SPAN>(isa, &input[at..at + step]);
+            let source = fetch::<V, SPAN, true>(isa, &input[at..at + step]);
             for u in 0..SPAN {
                 p[u] = p[u].xor(source[u]);
                 q[u] = q[u].double_add(source[u]);
@@ -387,12 +404,18 @@ fn times<V: Vector, const WIDTH: usize, const PLAIN: bool>(
     product
 }
 
-/// `WIDTH` vectors from the start of a source's window, and a hint for later ones.
+/// `WIDTH` vectors from the start of a source's window, and with `AHEAD` a hint for later
+/// ones.
 #[inline(always)]
-fn fetch<V: Vector, const WIDTH: usize>(isa: V::Isa, window: &[u8]) -> [V; WIDTH] {
-    let ahead = window.as_ptr().wrapping_add(AHEAD_BYTES);
-    for line in (0..WIDTH * V::BYTES).step_by(LINE_BYTES) {
-        V::prefetch(isa, ahead.wrapping_add(line));
+fn fetch<V: Vector, const WIDTH: usize, const AHEAD: bool>(
+    isa: V::Isa,
+    window: &[u8],
+) -> [V; WIDTH] {
+    if AHEAD {
+        let ahead = window.as_ptr().wrapping_add(AHEAD_BYTES);
+        for line in (0..WIDTH * V::BYTES).step_by(LINE_BYTES) {
+            V::prefetch(isa, ahead.wrapping_add(line));
+        }
     }
     let mut vectors = [V::zero(isa); WIDTH];
     for u in 0..WIDTH {
@@ -414,8 +437,11 @@ fn put<V: Vector, const WIDTH: usize>(
     let window = &mut job.outputs[n][at..at + WIDTH * V::BYTES];
     let base = match job.onto {
         Onto::Nothing => None,
-        Onto::Outputs => Some(fetch::<V, WIDTH>(isa, window)),
-        Onto::Strips(strips) => Some(fetch::<V, WIDTH>(isa, &strips[n][at..at + window.len()])),
+        Onto::Outputs => Some(fetch::<V, WIDTH, true>(isa, window)),
+        Onto::Strips(strips) => Some(fetch::<V, WIDTH, true>(
+            isa,
+            &strips[n][at..at + window.len()],
+        )),
     };
     for u in 0..WIDTH {
         if let Some(base) = &base {
