@@ -12,6 +12,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_gfni;
+#[cfg(test)]
+mod model;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
@@ -23,7 +25,16 @@ use crate::plain;
 use crate::tables::Job;
 
 /// The names of all kernels of all machines, the fastest first.
-pub(crate) const NAMES: [&str; 6] = ["avx512-gfni", "avx512", "avx2", "ssse3", "neon", "plain"];
+pub(crate) const NAMES: &[&str] = &[
+    "avx512-gfni",
+    "avx512",
+    "avx2",
+    "ssse3",
+    "neon",
+    #[cfg(test)]
+    "model",
+    "plain",
+];
 
 /// A kernel that this machine can run.
 #[derive(Clone, Copy)]
@@ -58,6 +69,18 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
+/// Tells the processor that these bytes will be read soon, where it can be told.
+pub(crate) fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(64) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: every x86-64 processor has it, and it is a hint that cannot fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}
+
 /// The kernels that this machine can run, the fastest first; never empty.
 pub(crate) fn usable() -> ArrayVec<Kernel, { NAMES.len() }> {
     let mut kernels = ArrayVec::new();
@@ -84,6 +107,8 @@ pub(crate) fn usable() -> ArrayVec<Kernel, { NAMES.len() }> {
     if neon::detected() {
         kernels.push(kernel("neon", neon::run, neon::is_zero));
     }
+    #[cfg(test)]
+    kernels.push(kernel("model", model::run, model::is_zero));
     kernels.push(kernel("plain", plain::run, plain::is_zero));
     kernels
 }

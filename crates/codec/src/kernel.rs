@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_kernel_of_another_processor_is_refused() {
         for name in arch::NAMES {
-            if !kernels().contains(&name) {
+            if !kernels().contains(name) {
                 let refused = find(name).expect_err("another machine's");
                 assert!(matches!(refused, KernelError::Unavailable { .. }));
                 assert!(refused.to_string().contains("lacks"));

@@ -11,7 +11,7 @@ pub(crate) struct Tables {
     rows: usize,
     columns: usize,
     coefficients: Box<[u8]>,
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(test, target_arch = "x86_64"))]
     affine: Box<[u64]>,
     nibbles: Box<[Nibbles]>,
     ones: u64,
@@ -30,7 +30,7 @@ impl Tables {
         Tables {
             rows,
             columns,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(test, target_arch = "x86_64"))]
             affine: by_column.iter().map(|&c| field::affine(c)).collect(),
             nibbles: by_column.iter().map(|&c| field::nibbles(c)).collect(),
             coefficients: by_column,
@@ -55,7 +55,7 @@ impl Tables {
     }
 
     /// Affine matrices, column-major, for the processors that have GFNI.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(test, target_arch = "x86_64"))]
     pub(crate) fn affine(&self) -> &[u64] {
         &self.affine
     }

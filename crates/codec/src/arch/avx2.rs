@@ -53,6 +53,7 @@ impl Vector for Ymm {
     const BYTES: usize = 32;
     const WIDE: bool = false;
     const PAIRS: bool = false;
+    const LONG: bool = false;
     const SUMS_AHEAD: bool = true;
     const DOUBLES: bool = true;
 

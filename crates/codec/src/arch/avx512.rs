@@ -57,6 +57,7 @@ impl Vector for Zmm {
     const BYTES: usize = 64;
     const WIDE: bool = true;
     const PAIRS: bool = false;
+    const LONG: bool = true;
     const SUMS_AHEAD: bool = false;
     const DOUBLES: bool = true;
 

@@ -43,6 +43,7 @@ impl Vector for Zmm {
     const BYTES: usize = 64;
     const WIDE: bool = true;
     const PAIRS: bool = true;
+    const LONG: bool = false;
     const SUMS_AHEAD: bool = true;
     const DOUBLES: bool = false;
 

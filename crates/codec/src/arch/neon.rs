@@ -54,6 +54,7 @@ impl Vector for Quad {
     /// There are 32 registers, but nibbles and tables of a step take many of them.
     const WIDE: bool = false;
     const PAIRS: bool = false;
+    const LONG: bool = false;
     const SUMS_AHEAD: bool = true;
     const DOUBLES: bool = true;
 

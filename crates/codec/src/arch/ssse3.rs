@@ -53,6 +53,7 @@ impl Vector for Xmm {
     const BYTES: usize = 16;
     const WIDE: bool = false;
     const PAIRS: bool = false;
+    const LONG: bool = false;
     const SUMS_AHEAD: bool = true;
     const DOUBLES: bool = true;
 
