@@ -178,6 +178,22 @@ fn every_kernel_is_right_at_every_length() {
     }
 }
 
+/// Small enough for Miri, which sees every access of `vector`, by the model of a kernel,
+/// and of `plain`.
+#[test]
+fn a_little_of_everything() {
+    let mut rng = fastrand::Rng::with_seed(24);
+    for (rows, cols) in [(1, 1), (1, 3), (2, 3), (4, 2), (9, 2)] {
+        let matrix = bytes(&mut rng, rows * cols);
+        let sample = Sample::new(&mut rng, rows, cols, &matrix, 513);
+        for kernel in kernels() {
+            for (mode, len) in MODES.into_iter().zip([513, 256, 70]) {
+                sample.check(kernel, mode, sample.all_rows(), len, rows);
+            }
+        }
+    }
+}
+
 #[test]
 fn every_kernel_is_right_at_every_alignment() {
     let mut rng = fastrand::Rng::with_seed(2);
