@@ -69,18 +69,6 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
-/// Tells the processor that these bytes will be read soon, where it can be told.
-pub(crate) fn prefetch(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(64) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: every x86-64 processor has it, and it is a hint that cannot fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
-}
-
 /// The kernels that this machine can run, the fastest first; never empty.
 pub(crate) fn usable() -> ArrayVec<Kernel, { NAMES.len() }> {
     let mut kernels = ArrayVec::new();

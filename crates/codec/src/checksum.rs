@@ -7,7 +7,6 @@
 use arrayvec::ArrayVec;
 use crc_fast::CrcAlgorithm;
 
-use crate::arch;
 use crate::code::{Code, STRIPS_MAX};
 
 /// CRC-32C (Castagnoli, RFC 3720 section 12.1) of `bytes`, of any length.
@@ -25,14 +24,11 @@ pub fn copy_with_checksums(from: &[u8], to: &mut [u8], unit_bytes: usize, checks
         from.len().div_ceil(unit_bytes),
         "checksums"
     );
-    for (unit, checksum) in checksums.iter_mut().enumerate() {
-        let start = unit * unit_bytes;
-        let range = start..from.len().min(start + unit_bytes);
-        let copy = &mut to[range.clone()];
-        copy.copy_from_slice(&from[range.clone()]);
-        arch::prefetch(&from[range.end..from.len().min(range.end + unit_bytes)]);
+    let units = from.chunks(unit_bytes).zip(to.chunks_mut(unit_bytes));
+    for ((from, to), checksum) in units.zip(checksums) {
+        to.copy_from_slice(from);
         // Of the copy: what is written is what is summed, whoever changes `from`.
-        *checksum = crc32c(copy);
+        *checksum = crc32c(to);
     }
 }
 
@@ -64,10 +60,6 @@ impl Code {
                 .collect();
             self.encoder().apply_rows(rows, &inputs, &mut outputs);
             let outputs = outputs.iter().map(|output| &**output);
-            // Checksums are the processor's work: the memory's goes on beside it.
-            let next = range.end..len.min(range.end + unit_bytes);
-            data.iter()
-                .for_each(|strip| arch::prefetch(&strip[next.clone()]));
             for (strip, bytes) in inputs.iter().copied().chain(outputs).enumerate() {
                 checksums[strip * units + unit] = crc32c(bytes);
             }
