@@ -22,18 +22,14 @@ pub fn print(rows: &[Row], rounds: usize) {
         }
     }
     println!();
-    for (part, whole, what) in [("update in steps", "update", "one pass beside its steps")] {
-        for steps in rows.iter().filter(|row| row.operation == part) {
-            let fused = rows
-                .iter()
-                .find(|row| row.operation == whole && row.code == steps.code);
-            if let Some(fused) = fused {
-                println!(
-                    "update of {}: {what}: {:.2} times",
-                    steps.code,
-                    fused.gbps / steps.gbps
-                );
-            }
+    for steps in rows.iter().filter(|row| row.operation == "update in steps") {
+        let fused = |row: &&Row| row.operation == "update" && row.code == steps.code;
+        if let Some(fused) = rows.iter().find(fused) {
+            println!(
+                "update of {}: one pass beside its steps: {:.2} times",
+                steps.code,
+                fused.gbps / steps.gbps
+            );
         }
     }
     placement_loss(rows);
