@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use crate::decoder::{Cache, Decoder};
 use crate::field;
-use crate::transform::Transform;
+use crate::transform::{Onto, Sum, Transform, low_bits};
 
 /// Most strips in a stripe, data and parity together.
 pub const STRIPS_MAX: usize = 64;
@@ -117,7 +117,6 @@ struct Inner {
     data: usize,
     parity: usize,
     encoder: Transform,
-    updaters: Box<[Transform]>,
     decoders: Cache,
 }
 
@@ -136,7 +135,6 @@ impl Code {
             data,
             parity,
             encoder: encoder(data, parity),
-            updaters: (0..data).map(|column| updater(parity, column)).collect(),
             decoders: Cache::new(),
         })))
     }
@@ -163,12 +161,79 @@ impl Code {
         &self.0.encoder
     }
 
-    /// Brings parity up to date after a write to data strip `data`: inputs are its old
-    /// and its new content, and [`Transform::accumulate`] onto the m parities adds
-    /// c(r, data) × (old ^ new) to each. With `accumulate_rows` parities of missing
-    /// members are left out. Panics if the code has no such strip.
-    pub fn updater(&self, data: usize) -> &Transform {
-        &self.0.updaters[data]
+    /// Brings parities up to date after a write to the data strips in `written`, in one
+    /// pass: `old` and `new` are their contents before and after, ascending, and
+    /// `parities` those parity strips whose bit is set in `rows`, bit 0 for P; each gets
+    /// the sum of c(r, data) × (old - new) added. `old` and `new` may change places.
+    /// All of one length. Panics on strips that the code does not have.
+    pub fn update(
+        &self,
+        rows: u64,
+        written: u64,
+        old: &[&[u8]],
+        new: &[&[u8]],
+        parities: &mut [&mut [u8]],
+    ) {
+        assert_eq!(old.len(), new.len(), "old and new contents");
+        let sum = Sum {
+            rows,
+            columns: written,
+            inputs: old,
+            less: new,
+            onto: Onto::Outputs,
+        };
+        self.encoder().sum(&sum, parities);
+    }
+
+    /// Partial parity: what the data strips in `present` alone contribute to the
+    /// parities in `rows`. `contents` are theirs, ascending; the others count as zeroes.
+    /// Panics on strips that the code does not have.
+    pub fn partial_parity(
+        &self,
+        rows: u64,
+        present: u64,
+        contents: &[&[u8]],
+        partial: &mut [&mut [u8]],
+    ) {
+        let sum = Sum {
+            rows,
+            columns: present,
+            inputs: contents,
+            less: &[],
+            onto: Onto::Nothing,
+        };
+        self.encoder().sum(&sum, partial);
+    }
+
+    /// Partial parity from the other side: the parities in `rows`, whose contents are
+    /// `parities`, less what the data strips in `absent` contribute to them. `contents`
+    /// are those of the absent strips, ascending, that the parities were made with.
+    /// Panics on strips that the code does not have.
+    pub fn partial_parity_without(
+        &self,
+        rows: u64,
+        absent: u64,
+        contents: &[&[u8]],
+        parities: &[&[u8]],
+        partial: &mut [&mut [u8]],
+    ) {
+        let sum = Sum {
+            rows,
+            columns: absent,
+            inputs: contents,
+            less: &[],
+            onto: Onto::Strips(parities),
+        };
+        self.encoder().sum(&sum, partial);
+    }
+
+    /// Whether a stripe holds: the parities (bit 0 for P) that are not those of the data.
+    /// `strips` are all k + m, data first, of one length. Zero: it holds.
+    pub fn check(&self, strips: &[&[u8]]) -> u64 {
+        assert_eq!(strips.len(), self.data() + self.parity(), "strips");
+        let (data, parities) = strips.split_at(self.data());
+        self.encoder()
+            .differing(low_bits(self.parity()), data, parities)
     }
 
     /// How to compute the strips in `wanted` from strips in `available`; both are masks
@@ -191,13 +256,6 @@ fn encoder(data: usize, parity: usize) -> Transform {
         .flat_map(|row| (0..data).map(move |column| coefficient(row, column)))
         .collect();
     Transform::new(parity, data, &rows)
-}
-
-fn updater(parity: usize, column: usize) -> Transform {
-    let rows: Vec<u8> = (0..parity)
-        .flat_map(|row| [coefficient(row, column); 2])
-        .collect();
-    Transform::new(parity, 2, &rows)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use arrayvec::ArrayVec;
 use crate::code::{CodeError, PARITY_MAX, STRIPS_MAX, coefficient};
 use crate::field::{invert, multiply};
 use crate::tables::bits;
-use crate::transform::{Transform, low_bits};
+use crate::transform::{Transform, low_bits, lowest};
 
 /// Computes certain strips of a stripe from k others.
 #[derive(Debug)]
@@ -268,11 +268,6 @@ impl Clock {
             }
         }
     }
-}
-
-/// The `count` lowest set bits of a mask that has at least so many.
-fn lowest(mask: u64, count: usize) -> u64 {
-    bits(mask).take(count).fold(0, |low, bit| low | 1 << bit)
 }
 
 #[cfg(test)]

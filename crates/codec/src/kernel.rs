@@ -90,7 +90,8 @@ pub(crate) fn chosen() -> Kernel {
     choice().kernel
 }
 
-/// The name of the kernel in use: `avx512-gfni`, `avx2`, `neon` or `plain`.
+/// The name of the kernel in use: `avx512-gfni`, `avx512`, `avx2`, `ssse3`,
+/// `neon` or `plain`.
 ///
 /// Chosen once, at the first question: the fastest that this machine can run, or the
 /// one that the environment variable `STRAKE_KERNEL` names. Where that one is
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn a_kernel_of_another_processor_is_refused() {
         for name in arch::NAMES {
-            if !kernels().contains(&name) {
+            if !kernels().contains(name) {
                 let refused = find(name).expect_err("another machine's");
                 assert!(matches!(refused, KernelError::Unavailable { .. }));
                 assert!(refused.to_string().contains("lacks"));

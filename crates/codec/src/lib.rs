@@ -20,10 +20,12 @@
 
 mod arch;
 mod bytes;
+mod checksum;
 mod code;
 mod decoder;
 mod field;
 mod kernel;
+mod locate;
 mod plain;
 mod tables;
 mod transform;
@@ -33,7 +35,9 @@ mod vector;
 mod testing;
 
 pub use bytes::{equal, is_zero};
+pub use checksum::{copy_with_checksums, crc32c};
 pub use code::{CODE_ID, Code, CodeError, PARITY_MAX, STRIPS_MAX};
 pub use decoder::Decoder;
 pub use kernel::{KernelError, kernel, kernel_choice, kernels};
-pub use transform::{Mode, Transform};
+pub use locate::Located;
+pub use transform::{Onto, Sum, Transform};

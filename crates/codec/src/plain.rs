@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use crate::field::Nibbles;
 use crate::tables::{Job, bits};
+use crate::transform::Onto;
 
 /// Bytes of each strip handled before the next row starts, so that the sources
 /// are still in the first-level cache: 64 strips of 512 bytes are 32 KiB.
@@ -23,24 +24,29 @@ pub(crate) fn run(job: &mut Job<'_, '_>) {
 
 /// Carries out the job on these bytes of every strip.
 pub(crate) fn run_range(job: &mut Job<'_, '_>, range: Range<usize>) {
-    for (output, row) in job.outputs.iter_mut().zip(bits(job.rows)) {
+    for (n, (output, row)) in job.outputs.iter_mut().zip(bits(job.rows)).enumerate() {
         let output = &mut output[range.clone()];
-        if !job.accumulate {
-            output.fill(0);
+        match job.onto {
+            Onto::Nothing => output.fill(0),
+            Onto::Outputs => {}
+            Onto::Strips(strips) => output.copy_from_slice(&strips[n][range.clone()]),
         }
-        for (column, input) in job.inputs.iter().enumerate() {
-            let input = &input[range.clone()];
-            match job.tables.coefficient(row, column) {
-                0 => {}
-                1 => add(output, input),
-                _ => add_product(
-                    output,
-                    input,
-                    &job.tables.nibbles()[column * job.tables.rows() + row],
-                ),
+        for inputs in [job.inputs, job.less] {
+            for (&column, input) in job.columns.iter().zip(inputs) {
+                let (input, column) = (&input[range.clone()], usize::from(column));
+                match job.tables.coefficient(row, column) {
+                    0 => {}
+                    1 => add(output, input),
+                    _ => add_product(output, input, job.tables.nibbles_at(row, column)),
+                }
             }
         }
     }
+}
+
+/// Whether all bytes are zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |seen, byte| seen | byte) == 0
 }
 
 fn add(output: &mut [u8], input: &[u8]) {

@@ -1,6 +1,7 @@
 //! A matrix made ready for every kernel, and one request to apply it.
 
 use crate::field::{self, Nibbles};
+use crate::transform::Onto;
 
 /// A rows × columns matrix over GF(2⁸) with the tables of each coefficient.
 ///
@@ -10,7 +11,7 @@ pub(crate) struct Tables {
     rows: usize,
     columns: usize,
     coefficients: Box<[u8]>,
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(test, target_arch = "x86_64"))]
     affine: Box<[u64]>,
     nibbles: Box<[Nibbles]>,
     ones: u64,
@@ -29,7 +30,7 @@ impl Tables {
         Tables {
             rows,
             columns,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(any(test, target_arch = "x86_64"))]
             affine: by_column.iter().map(|&c| field::affine(c)).collect(),
             nibbles: by_column.iter().map(|&c| field::nibbles(c)).collect(),
             coefficients: by_column,
@@ -54,7 +55,7 @@ impl Tables {
     }
 
     /// Affine matrices, column-major, for the processors that have GFNI.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(test, target_arch = "x86_64"))]
     pub(crate) fn affine(&self) -> &[u64] {
         &self.affine
     }
@@ -62,6 +63,11 @@ impl Tables {
     /// Nibble tables, column-major.
     pub(crate) fn nibbles(&self) -> &[Nibbles] {
         &self.nibbles
+    }
+
+    /// The nibble tables of one coefficient.
+    pub(crate) fn nibbles_at(&self, row: usize, column: usize) -> &Nibbles {
+        &self.nibbles[column * self.rows + row]
     }
 
     /// Whether every coefficient of the row is 1: it needs XOR only.
@@ -81,21 +87,37 @@ impl Tables {
     }
 }
 
-/// One request: `outputs` = or ^= the chosen rows of the matrix times `inputs`.
+/// One request: outputs = onto + chosen rows and columns of the matrix × inputs.
 ///
-/// Made only by `Transform`, which has checked: as many inputs as columns, as many
-/// outputs as bits in `rows`, no bit of `rows` past the last row, every slice
-/// `len` bytes long.
+/// Made only by `Transform`, which has checked: `columns` ascending and none past the
+/// last, one input for each; `less` empty or as many as inputs; as many outputs (and
+/// strips to add to) as bits in `rows`, no bit of `rows` past the last row; every
+/// slice `len` bytes long.
 pub(crate) struct Job<'a, 'b> {
     pub(crate) tables: &'a Tables,
     /// Bit r chooses row r; the nth chosen row goes to the nth output.
     pub(crate) rows: u64,
+    /// The column of each input.
+    pub(crate) columns: &'a [u8],
     pub(crate) inputs: &'a [&'a [u8]],
+    /// Subtracted from (which is: added to) the inputs before anything else, if there.
+    pub(crate) less: &'a [&'a [u8]],
+    pub(crate) onto: Onto<'a>,
     pub(crate) outputs: &'a mut [&'b mut [u8]],
     /// Bytes in each slice.
     pub(crate) len: usize,
-    /// Add to what the outputs hold instead of replacing it.
-    pub(crate) accumulate: bool,
+}
+
+impl Job<'_, '_> {
+    /// Whether each row has one coefficient over the chosen columns.
+    pub(crate) fn is_uniform(&self) -> bool {
+        self.columns.len() <= 1 || self.tables.is_uniform()
+    }
+
+    /// Whether rows 0 and 1 over the chosen columns are P and Q of all of them.
+    pub(crate) fn starts_with_pq(&self) -> bool {
+        self.columns.len() == self.tables.columns() && self.tables.starts_with_pq()
+    }
 }
 
 /// The positions of the set bits, ascending.

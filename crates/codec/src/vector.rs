@@ -4,7 +4,8 @@
 //! (`arch/`), which is what lets the compiler use its instructions.
 //!
 //! Sources are read once per batch of output rows: the sums of a batch stay in
-//! registers while all columns pass by. Where more than one batch is needed, the
+//! registers while all columns pass by. An update reads each old and new content once and
+//! the parities once, and adds what has changed to all of them in that pass. Where more than one batch is needed, the
 //! strips are cut into blocks whose sources stay in the first-level cache between the
 //! batches. What remains of a strip after the last whole step goes to the plain code;
 //! in this house lengths are multiples of 512 bytes, and nothing remains.
@@ -13,6 +14,7 @@ use std::ops::Range;
 
 use crate::plain;
 use crate::tables::{Job, Tables, bits};
+use crate::transform::Onto;
 
 /// One register full of bytes, and how to multiply them.
 ///
@@ -33,7 +35,18 @@ pub(crate) trait Vector: Copy {
     /// Whether there are 32 registers (else 16), and multiplying needs no temporaries
     /// that would fill them.
     const WIDE: bool;
-    /// Whether `double` costs less than a product, so that Q is best made by Horner's
+    /// Whether a product is one instruction: then two of them and the sum are best added
+    /// in one three-way XOR.
+    const PAIRS: bool;
+    /// Whether eight vectors of a strip at a time beat four where registers allow: less
+    /// is spent on the way from strip to strip. On a Cascade Lake core XOR 8+1 in cache
+    /// went from 60 to 72, 8+2 from 47 to 51 GB/s.
+    const LONG: bool;
+    /// Whether asking for later lines of a few streams pays where only sums are made. Where
+    /// loads are the limit it does not: on a Cascade Lake core it took XOR 8+1 in cache from
+    /// 64 to 49 GB/s, and gave nothing out of it.
+    const SUMS_AHEAD: bool;
+    /// Whether `double_add` costs less than a product, so that Q is best made by Horner's
     /// rule.
     const DOUBLES: bool;
 
@@ -47,23 +60,37 @@ pub(crate) trait Vector: Copy {
     /// Writes the first `BYTES` bytes; panics if there are fewer.
     fn store(self, to: &mut [u8]);
     fn xor(self, other: Self) -> Self;
+    fn or(self, other: Self) -> Self;
+    fn is_zero(self) -> bool;
     fn xor3(self, second: Self, third: Self) -> Self;
-    /// Multiplies each byte by 2.
-    fn double(self) -> Self;
+    /// Multiplies each byte by 2 and adds the other vector.
+    fn double_add(self, other: Self) -> Self;
     fn split(self) -> Self::Split;
     fn stored(tables: &Tables) -> &[Self::Stored];
     fn factor(isa: Self::Isa, stored: &Self::Stored) -> Self::Factor;
     fn product(split: Self::Split, factor: Self::Factor) -> Self;
+    /// This and the product.
+    #[inline(always)]
+    fn add_product(self, split: Self::Split, factor: Self::Factor) -> Self {
+        self.xor(Self::product(split, factor))
+    }
 }
 
-/// Most vectors of one strip that are in the registers at a time.
+/// Vectors of one strip that are in the registers at a time, most often.
 const SPAN: usize = 4;
+
+/// The same where only XORs and doublings are made and the kernel is `LONG`.
+const LONG_SPAN: usize = 8;
 
 /// How far ahead of its use a source is asked for. The processor's own prefetcher
 /// follows a few streams well and twenty badly: on a Zen 5 core, out of cache, asking
 /// raised 8+2 from 19 to 24, 16+4 from 17 to 24 and 20+8 from 12 to 22 GB/s of data.
-/// 512 to 1024 measure alike within the noise.
+/// 512 to 2048 measure alike within the noise, there and on Cascade Lake; so did asking
+/// for the lines to be written, and writing around the caches.
 const AHEAD_BYTES: usize = 512;
+
+/// Streams that every processor's own prefetcher follows.
+const FEW: usize = 10;
 
 /// Bytes that one prefetch brings.
 const LINE_BYTES: usize = 64;
@@ -75,9 +102,10 @@ const BLOCK_BYTES: usize = 24 * 1024;
 /// Carries out the whole job.
 #[inline(always)]
 pub(crate) fn run<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>) {
-    let whole = job.len - job.len % (SPAN * V::BYTES);
+    let span = if V::LONG { LONG_SPAN } else { SPAN };
+    let whole = job.len - job.len % (span * V::BYTES);
     if whole > 0 {
-        if job.tables.is_uniform() {
+        if job.is_uniform() {
             uniform::<V>(isa, job, whole);
         } else {
             general::<V>(isa, job, whole);
@@ -88,36 +116,73 @@ pub(crate) fn run<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>) {
     }
 }
 
+/// Whether all bytes are zero. Looks at the collected bits once a block.
+#[inline(always)]
+pub(crate) fn is_zero<V: Vector>(isa: V::Isa, bytes: &[u8]) -> bool {
+    const LOOK_BYTES: usize = 1024;
+    let mut blocks = bytes.chunks_exact(LOOK_BYTES);
+    for block in &mut blocks {
+        let mut seen = [V::zero(isa); SPAN];
+        for at in (0..LOOK_BYTES).step_by(SPAN * V::BYTES) {
+            for u in 0..SPAN {
+                seen[u] = seen[u].or(V::load(isa, &block[at + u * V::BYTES..]));
+            }
+        }
+        if !seen[0].or(seen[1]).or(seen[2].or(seen[3])).is_zero() {
+            return false;
+        }
+    }
+    plain::is_zero(blocks.remainder())
+}
+
 /// Every row has one coefficient: sum the inputs, then multiply once a row.
 #[inline(always)]
 fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
+    let ahead = V::SUMS_AHEAD || job.inputs.len() + job.less.len() > FEW;
+    match (V::LONG, ahead) {
+        (true, true) => uniform_sums::<V, LONG_SPAN, true>(isa, job, whole),
+        (true, false) => uniform_sums::<V, LONG_SPAN, false>(isa, job, whole),
+        (false, true) => uniform_sums::<V, SPAN, true>(isa, job, whole),
+        (false, false) => uniform_sums::<V, SPAN, false>(isa, job, whole),
+    }
+}
+
+#[inline(always)]
+fn uniform_sums<V: Vector, const WIDTH: usize, const AHEAD: bool>(
+    isa: V::Isa,
+    job: &mut Job<'_, '_>,
+    whole: usize,
+) {
     let stored = V::stored(job.tables);
-    let step = SPAN * V::BYTES;
+    let first = usize::from(*job.columns.first().unwrap_or(&0));
+    let step = WIDTH * V::BYTES;
     for at in (0..whole).step_by(step) {
-        let mut sum = [V::zero(isa); SPAN];
-        let mut pairs = job.inputs.chunks_exact(2);
-        for pair in &mut pairs {
-            let first = fetch::<V, SPAN>(isa, &pair[0][at..at + step]);
-            let second = fetch::<V, SPAN>(isa, &pair[1][at..at + step]);
-            for u in 0..SPAN {
-                sum[u] = sum[u].xor3(first[u], second[u]);
+        let mut sum = [V::zero(isa); WIDTH];
+        for inputs in [job.inputs, job.less] {
+            let mut pairs = inputs.chunks_exact(2);
+            for pair in &mut pairs {
+                let first = fetch::<V, WIDTH, AHEAD>(isa, &pair[0][at..at + step]);
+                let second = fetch::<V, WIDTH, AHEAD>(isa, &pair[1][at..at + step]);
+                for u in 0..WIDTH {
+                    sum[u] = sum[u].xor3(first[u], second[u]);
+                }
+            }
+            for input in pairs.remainder() {
+                let last = fetch::<V, WIDTH, AHEAD>(isa, &input[at..at + step]);
+                for u in 0..WIDTH {
+                    sum[u] = sum[u].xor(last[u]);
+                }
             }
         }
-        for input in pairs.remainder() {
-            let last = fetch::<V, SPAN>(isa, &input[at..at + step]);
-            for u in 0..SPAN {
-                sum[u] = sum[u].xor(last[u]);
-            }
-        }
-        for (output, row) in job.outputs.iter_mut().zip(bits(job.rows)) {
+        for (n, row) in bits(job.rows).enumerate() {
             let mut result = sum;
-            if !job.tables.is_xor(row) {
-                let factor = V::factor(isa, &stored[row]);
-                for u in 0..SPAN {
+            if job.tables.coefficient(row, first) != 1 {
+                let factor = V::factor(isa, &stored[first * job.tables.rows() + row]);
+                for u in 0..WIDTH {
                     result[u] = V::product(sum[u].split(), factor);
                 }
             }
-            put(isa, result, job.accumulate, &mut output[at..at + step]);
+            put(isa, result, job, n, at);
         }
     }
 }
@@ -153,11 +218,13 @@ fn next_batch<V: Vector>(rows: u64, first_output: usize) -> Batch {
 /// Any matrix, in blocks and batches.
 #[inline(always)]
 fn general<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
-    let step = SPAN * V::BYTES;
+    let span = if V::LONG { LONG_SPAN } else { SPAN };
+    let step = span * V::BYTES;
     let block = if job.rows.count_ones() as usize <= batch_max::<V>() {
         whole
     } else {
-        (BLOCK_BYTES / job.inputs.len()).next_multiple_of(step)
+        let sources = job.inputs.len() + job.less.len();
+        (BLOCK_BYTES / sources).next_multiple_of(step)
     };
     let mut start = 0;
     while start < whole {
@@ -177,8 +244,12 @@ fn general<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
 /// each, so that the sums fit into the registers.
 #[inline(always)]
 fn run_batch<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range: Range<usize>) {
-    if V::DOUBLES && batch.first_row == 0 && batch.rows == 2 && job.tables.starts_with_pq() {
-        return horner::<V>(isa, job, batch, range);
+    let whole_pq = batch.first_row == 0 && batch.rows == 2 && job.starts_with_pq();
+    if V::DOUBLES && whole_pq && job.less.is_empty() {
+        return match V::LONG {
+            true => horner::<V, LONG_SPAN>(isa, job, batch, range),
+            false => horner::<V, SPAN>(isa, job, batch, range),
+        };
     }
     if V::WIDE {
         match batch.rows {
@@ -196,8 +267,8 @@ fn run_batch<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range:
         match batch.rows {
             1 => sums::<V, 1, 4>(isa, job, batch, range),
             2 => sums::<V, 2, 2>(isa, job, batch, range),
-            3 => sums::<V, 3, 1>(isa, job, batch, range),
-            4 => sums::<V, 4, 1>(isa, job, batch, range),
+            3 => sums::<V, 3, 2>(isa, job, batch, range),
+            4 => sums::<V, 4, 2>(isa, job, batch, range),
             rows => unreachable!("a batch of {rows} rows"),
         }
     }
@@ -210,17 +281,25 @@ fn sums<V: Vector, const ROWS: usize, const WIDTH: usize>(
     batch: Batch,
     range: Range<usize>,
 ) {
-    if job.tables.is_xor(batch.first_row) {
-        table_sums::<V, ROWS, WIDTH, true>(isa, job, batch, range);
-    } else {
-        table_sums::<V, ROWS, WIDTH, false>(isa, job, batch, range);
+    match (job.tables.is_xor(batch.first_row), job.less.is_empty()) {
+        (true, true) => table_sums::<V, ROWS, WIDTH, true, false>(isa, job, batch, range),
+        (false, true) => table_sums::<V, ROWS, WIDTH, false, false>(isa, job, batch, range),
+        (true, false) => table_sums::<V, ROWS, WIDTH, true, true>(isa, job, batch, range),
+        (false, false) => table_sums::<V, ROWS, WIDTH, false, true>(isa, job, batch, range),
     }
 }
 
 /// Sums of products by tables, for `ROWS` rows over `WIDTH` vectors at a time. With
-/// `PLAIN` the first row has only ones and needs no product.
+/// `PLAIN` the first row has only ones and needs no product; with `LESS` every input is
+/// the difference of two.
 #[inline(always)]
-fn table_sums<V: Vector, const ROWS: usize, const WIDTH: usize, const PLAIN: bool>(
+fn table_sums<
+    V: Vector,
+    const ROWS: usize,
+    const WIDTH: usize,
+    const PLAIN: bool,
+    const LESS: bool,
+>(
     isa: V::Isa,
     job: &mut Job<'_, '_>,
     batch: Batch,
@@ -228,19 +307,19 @@ fn table_sums<V: Vector, const ROWS: usize, const WIDTH: usize, const PLAIN: boo
 ) {
     let step = WIDTH * V::BYTES;
     let stored = V::stored(job.tables);
-    let (rows, columns) = (job.tables.rows(), job.inputs.len());
-    let factors = |column: usize| -> &[V::Stored; ROWS] {
-        stored[column * rows + batch.first_row..]
+    let rows = job.tables.rows();
+    let factors = |column: u8| -> &[V::Stored; ROWS] {
+        stored[usize::from(column) * rows + batch.first_row..]
             .first_chunk()
             .expect("a batch of rows that are there")
     };
     for at in range.step_by(step) {
         let mut sum = [[V::zero(isa); WIDTH]; ROWS];
-        let mut column = 0;
-        while V::WIDE && column + 2 <= columns {
-            let a = fetch::<V, WIDTH>(isa, &job.inputs[column][at..at + step]);
-            let b = fetch::<V, WIDTH>(isa, &job.inputs[column + 1][at..at + step]);
-            let (by_a, by_b) = (factors(column), factors(column + 1));
+        let mut index = 0;
+        while V::PAIRS && index + 2 <= job.inputs.len() {
+            let a = source::<V, WIDTH, LESS>(isa, job, index, at);
+            let b = source::<V, WIDTH, LESS>(isa, job, index + 1, at);
+            let (by_a, by_b) = (factors(job.columns[index]), factors(job.columns[index + 1]));
             for row in 0..ROWS {
                 let a = times::<V, WIDTH, PLAIN>(isa, a, row, &by_a[row]);
                 let b = times::<V, WIDTH, PLAIN>(isa, b, row, &by_b[row]);
@@ -248,53 +327,84 @@ fn table_sums<V: Vector, const ROWS: usize, const WIDTH: usize, const PLAIN: boo
                     sum[row][u] = sum[row][u].xor3(a[u], b[u]);
                 }
             }
-            column += 2;
+            index += 2;
         }
-        while column < columns {
-            let source = fetch::<V, WIDTH>(isa, &job.inputs[column][at..at + step]);
-            let by = factors(column);
+        while index < job.inputs.len() {
+            let source = source::<V, WIDTH, LESS>(isa, job, index, at);
+            let by = factors(job.columns[index]);
+            let mut split = [source[0].split(); WIDTH];
+            for u in 1..WIDTH {
+                split[u] = source[u].split();
+            }
             for row in 0..ROWS {
-                let product = times::<V, WIDTH, PLAIN>(isa, source, row, &by[row]);
+                if PLAIN && row == 0 {
+                    for u in 0..WIDTH {
+                        sum[row][u] = sum[row][u].xor(source[u]);
+                    }
+                    continue;
+                }
+                let factor = V::factor(isa, &by[row]);
                 for u in 0..WIDTH {
-                    sum[row][u] = sum[row][u].xor(product[u]);
+                    sum[row][u] = sum[row][u].add_product(split[u], factor);
                 }
             }
-            column += 1;
+            index += 1;
         }
         for (row, sum) in sum.into_iter().enumerate() {
-            let output = &mut job.outputs[batch.first_output + row];
-            put(isa, sum, job.accumulate, &mut output[at..at + step]);
+            put(isa, sum, job, batch.first_output + row, at);
         }
     }
 }
 
+/// `WIDTH` vectors of an input, less what it is a difference from.
+#[inline(always)]
+fn source<V: Vector, const WIDTH: usize, const LESS: bool>(
+    isa: V::Isa,
+    job: &Job<'_, '_>,
+    index: usize,
+    at: usize,
+) -> [V; WIDTH] {
+    let window = at..at + WIDTH * V::BYTES;
+    let mut source = fetch::<V, WIDTH, true>(isa, &job.inputs[index][window.clone()]);
+    if LESS {
+        let less = fetch::<V, WIDTH, true>(isa, &job.less[index][window]);
+        for u in 0..WIDTH {
+            source[u] = source[u].xor(less[u]);
+        }
+    }
+    source
+}
+
 /// P and Q together: the last column first, Q doubled before each next one is added.
 #[inline(always)]
-fn horner<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range: Range<usize>) {
-    let step = SPAN * V::BYTES;
+fn horner<V: Vector, const WIDTH: usize>(
+    isa: V::Isa,
+    job: &mut Job<'_, '_>,
+    batch: Batch,
+    range: Range<usize>,
+) {
+    let step = WIDTH * V::BYTES;
     for at in range.step_by(step) {
-        let mut p = [V::zero(isa); SPAN];
-        let mut q = [V::zero(isa); SPAN];
-        for input in job.inputs.iter().rev() {
-            let source = fetch::<V, SPAN>(isa, &input[at..at + step]);
-            for u in 0..SPAN {
-                p[u] = p[u].xor(source[u]);
-                q[u] = q[u].double().xor(source[u]);
+        let mut p = [V::zero(isa); WIDTH];
+        let mut q = [V::zero(isa); WIDTH];
+        let mut pairs = job.inputs.rchunks_exact(2);
+        for pair in &mut pairs {
+            let high = fetch::<V, WIDTH, true>(isa, &pair[1][at..at + step]);
+            let low = fetch::<V, WIDTH, true>(isa, &pair[0][at..at + step]);
+            for u in 0..WIDTH {
+                p[u] = p[u].xor3(high[u], low[u]);
+                q[u] = q[u].double_add(high[u]).double_add(low[u]);
             }
         }
-        let (first, second) = (batch.first_output, batch.first_output + 1);
-        put(
-            isa,
-            p,
-            job.accumulate,
-            &mut job.outputs[first][at..at + step],
-        );
-        put(
-            isa,
-            q,
-            job.accumulate,
-            &mut job.outputs[second][at..at + step],
-        );
+        for input in pairs.remainder() {
+            let source = fetch::<V, WIDTH, true>(isa, &input[at..at + step]);
+            for u in 0..WIDTH {
+                p[u] = p[u].xor(source[u]);
+                q[u] = q[u].double_add(source[u]);
+            }
+        }
+        put(isa, p, job, batch.first_output, at);
+        put(isa, q, job, batch.first_output + 1, at);
     }
 }
 
@@ -317,12 +427,18 @@ fn times<V: Vector, const WIDTH: usize, const PLAIN: bool>(
     product
 }
 
-/// `WIDTH` vectors from the start of a source's window, and a hint for later ones.
+/// `WIDTH` vectors from the start of a source's window, and with `AHEAD` a hint for later
+/// ones.
 #[inline(always)]
-fn fetch<V: Vector, const WIDTH: usize>(isa: V::Isa, window: &[u8]) -> [V; WIDTH] {
-    let ahead = window.as_ptr().wrapping_add(AHEAD_BYTES);
-    for line in (0..WIDTH * V::BYTES).step_by(LINE_BYTES) {
-        V::prefetch(isa, ahead.wrapping_add(line));
+fn fetch<V: Vector, const WIDTH: usize, const AHEAD: bool>(
+    isa: V::Isa,
+    window: &[u8],
+) -> [V; WIDTH] {
+    if AHEAD {
+        let ahead = window.as_ptr().wrapping_add(AHEAD_BYTES);
+        for line in (0..WIDTH * V::BYTES).step_by(LINE_BYTES) {
+            V::prefetch(isa, ahead.wrapping_add(line));
+        }
     }
     let mut vectors = [V::zero(isa); WIDTH];
     for u in 0..WIDTH {
@@ -331,20 +447,29 @@ fn fetch<V: Vector, const WIDTH: usize>(isa: V::Isa, window: &[u8]) -> [V; WIDTH
     vectors
 }
 
-/// Writes the vectors over, or adds them to, what the window holds.
+/// Writes the vectors, and what they are added to, to output `n` from byte
+/// `at` on.
 #[inline(always)]
 fn put<V: Vector, const WIDTH: usize>(
     isa: V::Isa,
-    vectors: [V; WIDTH],
-    accumulate: bool,
-    window: &mut [u8],
+    mut vectors: [V; WIDTH],
+    job: &mut Job<'_, '_>,
+    n: usize,
+    at: usize,
 ) {
+    let window = &mut job.outputs[n][at..at + WIDTH * V::BYTES];
+    let base = match job.onto {
+        Onto::Nothing => None,
+        Onto::Outputs => Some(fetch::<V, WIDTH, true>(isa, window)),
+        Onto::Strips(strips) => Some(fetch::<V, WIDTH, true>(
+            isa,
+            &strips[n][at..at + window.len()],
+        )),
+    };
     for u in 0..WIDTH {
-        let place = &mut window[u * V::BYTES..];
-        if accumulate {
-            V::load(isa, place).xor(vectors[u]).store(place);
-        } else {
-            vectors[u].store(place);
+        if let Some(base) = &base {
+            vectors[u] = vectors[u].xor(base[u]);
         }
+        vectors[u].store(&mut window[u * V::BYTES..]);
     }
 }

@@ -4,6 +4,7 @@
 //! drives allow. No export and no other thread is in the way: requests go straight into the core's
 //! loop, as an export on the same core would hand them over.
 
+mod codec;
 mod load;
 mod log;
 mod report;
@@ -22,6 +23,8 @@ pub enum Bench {
     Engine(EngineArgs),
     /// What the parity log costs: arrays with and without it, in turn, on paced drives
     Log(log::LogArgs),
+    /// The parity kernels on one core, beside the memory's ceilings and ISA-L
+    Codec(codec::CodecArgs),
 }
 
 /// A workload.
@@ -129,6 +132,7 @@ pub fn run(bench: &Bench, json: bool) -> anyhow::Result<()> {
             }
         }
         Bench::Log(args) => log::run(args, json)?,
+        Bench::Codec(args) => codec::run(args, json)?,
     }
     Ok(())
 }

@@ -35,7 +35,16 @@ const NEEDS: &[Need] = &[
     need("blkid", "util-linux"),
     need("wipefs", "util-linux"),
     need("b2sum", "coreutils"),
+    // Other people's parity, to compare the codec's with.
+    need(ISAL, "libisal2"),
 ];
+
+/// Where Debian has ISA-L on this kind of machine.
+const ISAL: &str = if cfg!(target_arch = "aarch64") {
+    "/usr/lib/aarch64-linux-gnu/libisal.so.2"
+} else {
+    "/usr/lib/x86_64-linux-gnu/libisal.so.2"
+};
 
 const CROSS_NEEDS: &[Need] = &[
     need("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),

@@ -16,7 +16,13 @@ pub(super) fn run(job: &mut Job<'_, '_>) {
     vector::run::<Ymm>(Isa(()), job);
 }
 
-/// Exists only inside `run`.
+/// Whether all bytes are zero. Safe to call where `detected`.
+#[target_feature(enable = "avx2")]
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    vector::is_zero::<Ymm>(Isa(()), bytes)
+}
+
+/// Exists only inside the functions above.
 #[derive(Clone, Copy)]
 struct Isa(());
 
@@ -46,6 +52,9 @@ impl Vector for Ymm {
 
     const BYTES: usize = 32;
     const WIDE: bool = false;
+    const PAIRS: bool = false;
+    const LONG: bool = false;
+    const SUMS_AHEAD: bool = true;
     const DOUBLES: bool = true;
 
     #[inline(always)]
@@ -83,17 +92,30 @@ impl Vector for Ymm {
     }
 
     #[inline(always)]
+    fn or(self, other: Ymm) -> Ymm {
+        // SAFETY: a `Ymm` exists only where AVX2 is.
+        Ymm(unsafe { _mm256_or_si256(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn is_zero(self) -> bool {
+        // SAFETY: a `Ymm` exists only where AVX2 is.
+        unsafe { _mm256_testz_si256(self.0, self.0) == 1 }
+    }
+
+    #[inline(always)]
     fn xor3(self, second: Ymm, third: Ymm) -> Ymm {
         self.xor(second).xor(third)
     }
 
     #[inline(always)]
-    fn double(self) -> Ymm {
+    fn double_add(self, other: Ymm) -> Ymm {
         // SAFETY: a `Ymm` exists only where AVX2 is.
         Ymm(unsafe {
             let carry = _mm256_cmpgt_epi8(_mm256_setzero_si256(), self.0);
             let reduce = _mm256_and_si256(carry, _mm256_set1_epi8(0x1d));
-            _mm256_xor_si256(_mm256_add_epi8(self.0, self.0), reduce)
+            let doubled = _mm256_xor_si256(_mm256_add_epi8(self.0, self.0), reduce);
+            _mm256_xor_si256(doubled, other.0)
         })
     }
 

@@ -20,7 +20,13 @@ pub(super) fn run(job: &mut Job<'_, '_>) {
     vector::run::<Zmm>(Isa(()), job);
 }
 
-/// Exists only inside `run`.
+/// Whether all bytes are zero. Safe to call where `detected`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,gfni")]
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    vector::is_zero::<Zmm>(Isa(()), bytes)
+}
+
+/// Exists only inside the functions above.
 #[derive(Clone, Copy)]
 struct Isa(());
 
@@ -36,6 +42,9 @@ impl Vector for Zmm {
 
     const BYTES: usize = 64;
     const WIDE: bool = true;
+    const PAIRS: bool = true;
+    const LONG: bool = false;
+    const SUMS_AHEAD: bool = true;
     const DOUBLES: bool = false;
 
     #[inline(always)]
@@ -73,6 +82,18 @@ impl Vector for Zmm {
     }
 
     #[inline(always)]
+    fn or(self, other: Zmm) -> Zmm {
+        // SAFETY: a `Zmm` exists only where AVX-512 is.
+        Zmm(unsafe { _mm512_or_si512(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn is_zero(self) -> bool {
+        // SAFETY: a `Zmm` exists only where AVX-512 is.
+        unsafe { _mm512_test_epi64_mask(self.0, self.0) == 0 }
+    }
+
+    #[inline(always)]
     fn xor3(self, second: Zmm, third: Zmm) -> Zmm {
         // The truth table of a three-way XOR is 0x96.
         // SAFETY: a `Zmm` exists only where AVX-512 is.
@@ -80,9 +101,9 @@ impl Vector for Zmm {
     }
 
     #[inline(always)]
-    fn double(self) -> Zmm {
+    fn double_add(self, other: Zmm) -> Zmm {
         const BY_TWO: u64 = field::affine(2);
-        Zmm::product(self, Zmm::factor(Isa(()), &BY_TWO))
+        Zmm::product(self, Zmm::factor(Isa(()), &BY_TWO)).xor(other)
     }
 
     #[inline(always)]

@@ -16,7 +16,13 @@ pub(super) fn run(job: &mut Job<'_, '_>) {
     vector::run::<Quad>(Isa(()), job);
 }
 
-/// Exists only inside `run`.
+/// Whether all bytes are zero. Safe to call where `detected`.
+#[target_feature(enable = "neon")]
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    vector::is_zero::<Quad>(Isa(()), bytes)
+}
+
+/// Exists only inside the functions above.
 #[derive(Clone, Copy)]
 struct Isa(());
 
@@ -47,6 +53,9 @@ impl Vector for Quad {
     const BYTES: usize = 16;
     /// There are 32 registers, but nibbles and tables of a step take many of them.
     const WIDE: bool = false;
+    const PAIRS: bool = false;
+    const LONG: bool = false;
+    const SUMS_AHEAD: bool = true;
     const DOUBLES: bool = true;
 
     #[inline(always)]
@@ -78,17 +87,30 @@ impl Vector for Quad {
     }
 
     #[inline(always)]
+    fn or(self, other: Quad) -> Quad {
+        // SAFETY: a `Quad` exists only where NEON is.
+        Quad(unsafe { vorrq_u8(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn is_zero(self) -> bool {
+        // SAFETY: a `Quad` exists only where NEON is.
+        unsafe { vmaxvq_u8(self.0) == 0 }
+    }
+
+    #[inline(always)]
     fn xor3(self, second: Quad, third: Quad) -> Quad {
         self.xor(second).xor(third)
     }
 
     #[inline(always)]
-    fn double(self) -> Quad {
+    fn double_add(self, other: Quad) -> Quad {
         // SAFETY: a `Quad` exists only where NEON is.
         Quad(unsafe {
             let carry = vreinterpretq_u8_s8(vshrq_n_s8::<7>(vreinterpretq_s8_u8(self.0)));
             let reduce = vandq_u8(carry, vdupq_n_u8(0x1d));
-            veorq_u8(vshlq_n_u8::<1>(self.0), reduce)
+            let doubled = veorq_u8(vshlq_n_u8::<1>(self.0), reduce);
+            veorq_u8(doubled, other.0)
         })
     }
 

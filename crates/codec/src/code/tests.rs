@@ -1,4 +1,5 @@
 use super::*;
+use crate::tables::bits;
 use crate::testing::{multiply_bitwise, noise, refs, refs_mut};
 
 const EVERY_ROW: usize = PARITY_MAX;
@@ -261,9 +262,9 @@ fn every_parity_of_one_data_strip_is_a_copy() {
         code.encoder()
             .apply(&[&strips[0]], &mut refs_mut(&mut parity));
         assert!(parity.iter().all(|copy| *copy == strips[0]));
-        let change = [&strips[0][..], &strips[1][..]];
-        code.updater(0)
-            .accumulate(&change, &mut refs_mut(&mut parity));
+        let (old, new) = (&strips[0][..], &strips[1][..]);
+        let rows = low_bits(copies);
+        code.update(rows, 1, &[old], &[new], &mut refs_mut(&mut parity));
         assert!(parity.iter().all(|copy| *copy == strips[1]));
     }
 }
@@ -284,25 +285,79 @@ fn an_update_equals_encoding_again() {
         let code = Code::new(data, parity).expect("a shape that is allowed");
         let mut strips = noise(&mut rng, data, 777);
         let mut updated = encode(&code, &strips);
-        for column in 0..data {
-            let old = std::mem::replace(&mut strips[column], noise(&mut rng, 1, 777).remove(0));
-            let change = [&old[..], &strips[column][..]];
-            let some = rng.u64(..) & crate::transform::low_bits(parity);
-            let updater = code.updater(column);
-            for rows in [some, !some & crate::transform::low_bits(parity)] {
-                let mut chosen: Vec<&mut [u8]> = refs_mut(&mut updated)
-                    .into_iter()
-                    .enumerate()
-                    .filter(|(row, _)| rows & (1 << row) != 0)
-                    .map(|(_, strip)| strip)
-                    .collect();
-                updater.accumulate_rows(rows, &change, &mut chosen);
+        for _ in 0..2 * data {
+            let column = rng.usize(..data);
+            let written = [1 << column, rng.u64(..) & low_bits(data)][rng.usize(..2)];
+            let old = strips.clone();
+            for strip in bits(written) {
+                strips[strip] = noise(&mut rng, 1, 777).remove(0);
             }
-            assert_eq!(
-                updated,
-                encode(&code, &strips),
-                "{data}+{parity}, strip {column}"
-            );
+            let before: Vec<&[u8]> = bits(written).map(|strip| &old[strip][..]).collect();
+            let after: Vec<&[u8]> = bits(written).map(|strip| &strips[strip][..]).collect();
+            let some = rng.u64(..) & low_bits(parity);
+            for rows in [some, !some & low_bits(parity)] {
+                let mut chosen = chosen(&mut updated, rows);
+                code.update(rows, written, &before, &after, &mut chosen);
+            }
+            let expected = encode(&code, &strips);
+            assert_eq!(updated, expected, "{data}+{parity}, strips {written:b}");
+        }
+    }
+}
+
+fn chosen(strips: &mut [Vec<u8>], rows: u64) -> Vec<&mut [u8]> {
+    refs_mut(strips)
+        .into_iter()
+        .enumerate()
+        .filter(|(row, _)| rows & (1 << row) != 0)
+        .map(|(_, strip)| strip)
+        .collect()
+}
+
+#[test]
+fn partial_parity_is_the_same_from_both_sides() {
+    let mut rng = fastrand::Rng::with_seed(16);
+    for (data, parity) in [(2, 1), (4, 2), (8, 3), (16, 4), (20, 8), (63, 1)] {
+        let code = Code::new(data, parity).expect("a shape that is allowed");
+        let strips = noise(&mut rng, data, 513);
+        let parities = encode(&code, &strips);
+        for _ in 0..10 {
+            let (present, rows) = (rng.u64(..) & low_bits(data), rng.u64(..) & low_bits(parity));
+            let absent = low_bits(data) & !present;
+            let of = |mask: u64| -> Vec<&[u8]> { bits(mask).map(|s| &strips[s][..]).collect() };
+            let whole: Vec<&[u8]> = bits(rows).map(|row| &parities[row][..]).collect();
+            let count = rows.count_ones() as usize;
+            let (mut near, mut far) = (vec![vec![1; 513]; count], vec![vec![2; 513]; count]);
+            code.partial_parity(rows, present, &of(present), &mut refs_mut(&mut near));
+            code.partial_parity_without(rows, absent, &of(absent), &whole, &mut refs_mut(&mut far));
+            assert_eq!(near, far, "{data}+{parity}, strips {present:b}");
+            let mut zeroed = strips.clone();
+            bits(absent).for_each(|strip| zeroed[strip].fill(0));
+            let expected = encode(&code, &zeroed);
+            assert!(bits(rows).map(|row| &expected[row]).eq(&near));
+        }
+    }
+}
+
+#[test]
+fn check_names_the_parities_that_do_not_fit() {
+    let mut rng = fastrand::Rng::with_seed(17);
+    for (data, parity) in [(1, 1), (4, 2), (8, 3), (16, 4)] {
+        let code = Code::new(data, parity).expect("a shape that is allowed");
+        for len in [1, 512, 4096] {
+            let mut strips = noise(&mut rng, data, len);
+            strips.extend(encode(&code, &strips));
+            assert_eq!(code.check(&refs(&strips)), 0);
+            for strip in 0..data + parity {
+                let at = rng.usize(..len);
+                strips[strip][at] ^= 0x40;
+                let wrong = match strip.checked_sub(data) {
+                    Some(row) => 1 << row,
+                    None => low_bits(parity),
+                };
+                assert_eq!(code.check(&refs(&strips)), wrong);
+                strips[strip][at] ^= 0x40;
+            }
         }
     }
 }

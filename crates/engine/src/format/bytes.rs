@@ -6,6 +6,7 @@
 //! of the wrong width is our own mistake and panics.
 
 use crc_fast::{CrcAlgorithm, Digest};
+pub use strake_codec::crc32c;
 use uuid::Uuid;
 
 #[cfg(test)]
@@ -141,11 +142,6 @@ pub fn put_bytes(bytes: &mut [u8], field: Field, value: &[u8]) {
 /// Whether every byte is zero, as reserved bytes must be.
 pub fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|&b| b == 0)
-}
-
-/// CRC-32C (Castagnoli, RFC 3720 section 12.1) of `bytes`.
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 /// CRC-32C of `bytes` with the four bytes of `hole`, where the checksum itself lives, taken as

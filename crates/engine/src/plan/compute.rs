@@ -81,21 +81,24 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
         let (rows, parities) = (self.rows(), self.parities());
         let strips = self.code.data() + self.code.parity();
         let mut outputs = self.take(strips_of(parities).map(|parity| strips + parity));
-        for (slot, out) in &mut outputs {
-            out.as_mut()[rows.clone()].copy_from_slice(self.stored(*slot - strips));
-        }
-        for strip in strips_of(self.span.written) {
-            let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
-                .iter_mut()
-                .map(|(_, m)| &mut m.as_mut()[rows.clone()])
-                .collect();
-            let inputs = [&ZEROES[..rows.len()], self.content(strip)];
-            self.code.updater(strip).accumulate_rows(
-                parities >> self.code.data(),
-                &inputs,
-                &mut out,
-            );
-        }
+        let whole: ArrayVec<&[u8], STRIPS_MAX> = strips_of(parities)
+            .map(|parity| self.stored(parity))
+            .collect();
+        let contents: ArrayVec<&[u8], STRIPS_MAX> = strips_of(self.span.written)
+            .map(|strip| self.content(strip))
+            .collect();
+        let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
+            .iter_mut()
+            .map(|(_, m)| &mut m.as_mut()[rows.clone()])
+            .collect();
+        self.code.partial_parity_without(
+            parities >> self.code.data(),
+            self.span.written,
+            &contents,
+            &whole,
+            &mut out,
+        );
+        drop((whole, contents, out));
         self.give(outputs);
     }
 
@@ -177,18 +180,17 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
     fn modify(&mut self) {
         let (rows, parities) = (self.rows(), self.parities());
         let mut outputs = self.take(strips_of(parities));
-        for strip in strips_of(self.span.written) {
-            let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
-                .iter_mut()
-                .map(|(_, m)| &mut m.as_mut()[rows.clone()])
-                .collect();
-            let inputs = [self.stored(strip), self.content(strip)];
-            self.code.updater(strip).accumulate_rows(
-                parities >> self.code.data(),
-                &inputs,
-                &mut out,
-            );
-        }
+        let written = self.span.written;
+        let old: ArrayVec<&[u8], STRIPS_MAX> = strips_of(written).map(|s| self.stored(s)).collect();
+        let new: ArrayVec<&[u8], STRIPS_MAX> =
+            strips_of(written).map(|s| self.content(s)).collect();
+        let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
+            .iter_mut()
+            .map(|(_, m)| &mut m.as_mut()[rows.clone()])
+            .collect();
+        self.code
+            .update(parities >> self.code.data(), written, &old, &new, &mut out);
+        drop((old, new, out));
         self.give(outputs);
     }
 

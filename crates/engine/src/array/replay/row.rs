@@ -10,7 +10,7 @@
 //! * What nothing vouches for is torn, and counts as zeroes in the parities.
 
 use arrayvec::ArrayVec;
-use strake_codec::Code;
+use strake_codec::{Code, Onto, Sum};
 
 use super::Found;
 use crate::format::bytes::crc32c;
@@ -383,11 +383,14 @@ impl<'a> Row<'a> {
 
     /// out += c(parity, strip) × content.
     fn add(&self, parity: usize, strip: usize, content: &[u8], out: &mut [u8]) {
-        let zeroes = vec![0; content.len()];
-        let row = 1 << (parity - self.data());
-        self.code
-            .updater(strip)
-            .accumulate_rows(row, &[&zeroes, content], &mut [out]);
+        let sum = Sum {
+            rows: 1 << (parity - self.data()),
+            columns: 1 << strip,
+            inputs: &[content],
+            less: &[],
+            onto: Onto::Outputs,
+        };
+        self.code.encoder().sum(&sum, &mut [out]);
     }
 
     /// Solves for data strips from as many parities, all other data strips taken as zeroes.
