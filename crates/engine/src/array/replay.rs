@@ -304,6 +304,7 @@ impl Array {
         let member_uuid = self.members[scan.member.at()].uuid;
         let replayer = self.replayer.as_mut().expect("a replay is under way");
         let mut at = 0;
+        let mut entries = Vec::new();
         while at < scan.bytes.len() {
             let raw = &scan.bytes[at..];
             let record = record::claimed_bytes(raw)
@@ -318,24 +319,29 @@ impl Array {
                 at += RECORD_ALIGN;
                 continue;
             };
-            at += record.bytes;
+            let (here, bytes) = (at, record.bytes);
+            at += bytes;
             replayer.retired = replayer.retired.max(record.head.oldest);
             for (number, entry) in (record.head.number << 16..).zip(record.entries) {
-                if entry.head.sequence < replayer.retired {
-                    continue;
-                }
-                let payload = raw[entry.payload.clone()].to_vec();
                 let order = if planted::on(Planted::SeparateRings) {
                     number
                 } else {
                     entry.head.sequence
                 };
-                let found = replayer.found.entry(order).or_insert_with(|| Found {
-                    entry,
-                    payloads: Vec::new(),
-                });
-                found.payloads.push((scan.member.0, payload));
+                entries.push((here, order, entry));
             }
+        }
+        // Nearly all of a full ring is retired, as its last record says: only of the rest anything
+        // is kept.
+        let retired = replayer.retired;
+        entries.retain(|(_, _, entry)| entry.head.sequence >= retired);
+        for (at, order, entry) in entries {
+            let payload = scan.bytes[at..][entry.payload.clone()].to_vec();
+            let found = replayer.found.entry(order).or_insert_with(|| Found {
+                entry,
+                payloads: Vec::new(),
+            });
+            found.payloads.push((scan.member.0, payload));
         }
     }
 
