@@ -429,16 +429,21 @@ impl Array {
         self.start_flushes -= 1;
         if self.start_flushes == 0 {
             self.started(out);
+            self.region_job_start(out);
         }
     }
 
     /// What must be made good before the start is: then the epoch is raised on all live members,
     /// which ends what the log of before could still say.
     pub(self) fn started(&mut self, out: &mut Vec<Action>) {
+        if self.start_flushes > 0 {
+            return; // their last end goes on
+        }
         if self.regions.has_rewrites() {
             return self.region_job_start(out); // and then again
         }
-        if self.torn.is_dirty() && !planted::on(Planted::TornListAfterParity) {
+        let listing = self.torn.is_dirty() || !self.torn.is_quiet();
+        if listing && !planted::on(Planted::TornListAfterParity) {
             return self.torn_save(torn::SaveFor::Start, out);
         }
         self.meta.set_ready();
@@ -655,7 +660,7 @@ impl Array {
             }
         }
         let region = self.geometry.region(stripe);
-        if self.regions.needs_sync(region) && self.is_accepted(region, stripe) {
+        if data > 1 && self.regions.needs_sync(region) && self.is_accepted(region, stripe) {
             // Strips that may contradict each other: always the same k are believed.
             strips.readable = plan::strips_of(strips.readable)
                 .take(data)

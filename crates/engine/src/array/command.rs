@@ -499,6 +499,13 @@ impl Array {
         self.stop_step(out);
     }
 
+    /// The array has stopped by itself: who asked for it is answered.
+    pub(super) fn stop_given_up(&mut self, out: &mut Vec<Action>) {
+        if let Some((id, _)) = self.pending.stop.take() {
+            out.push(Action::CommandDone(id, self.saved_result()));
+        }
+    }
+
     fn stop_done(&mut self, id: CommandId, out: &mut Vec<Action>) {
         if self.members.iter().any(|member| member.in_flight > 0) {
             return; // the last completion asks again

@@ -149,7 +149,9 @@ impl Array {
 
     fn meta_start(&mut self, out: &mut Vec<Action>) {
         let nothing = self.meta.saved == self.meta.wanted;
-        if self.meta.stage != Stage::Idle || nothing || !self.meta.ready {
+        // What a member that left held there must be listed before its absence is recorded.
+        let listing = self.torn.is_listing() && !self.broken;
+        if self.meta.stage != Stage::Idle || nothing || !self.meta.ready || listing {
             return;
         }
         self.meta.saving = self.meta.wanted;

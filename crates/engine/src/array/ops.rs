@@ -751,7 +751,7 @@ impl Array {
         self.ops.give(id.0);
         for &request in &requests {
             if end.purpose == Purpose::Settle {
-                self.settle_done(request, result, out);
+                self.settle_done(request, end.band, result, out);
             } else {
                 self.part_done(request, result, out);
             }

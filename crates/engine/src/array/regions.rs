@@ -423,7 +423,7 @@ impl Array {
     /// Starts the next job if none runs and something waits.
     pub(super) fn region_job_start(&mut self, out: &mut Vec<Action>) {
         // The torn list must not be behind when a region that was given up is written again.
-        if self.regions.job.is_some() || !self.torn.is_quiet() {
+        if self.regions.job.is_some() || !self.torn.is_quiet() || self.start_flushes > 0 {
             return;
         }
         let mut job = Job {
@@ -625,8 +625,11 @@ impl Array {
                 Stage::Flush => self.job_enter(Stage::Absence),
                 Stage::Absence => {
                     // Before a start is saved for the first time no absence can be recorded.
-                    let waits = self.meta_absence_unrecorded() && self.meta.is_recorded();
-                    if waits && !self.broken {
+                    if self.broken {
+                        // Who left will not be recorded: no page may say that all is well.
+                        return self.job_failed(out);
+                    }
+                    if self.meta_absence_unrecorded() && self.meta.is_recorded() {
                         return;
                     }
                     self.job_enter(Stage::CatchUp);
@@ -896,7 +899,9 @@ impl Array {
             return;
         }
         self.regions.next_clean_ns = self.now_ns + CLEAN_EVERY_NS;
-        self.clean_regions_idle_for(IDLE_BEFORE_CLEAN_NS, out);
+        if !self.broken {
+            self.clean_regions_idle_for(IDLE_BEFORE_CLEAN_NS, out);
+        }
     }
 
     /// Cleans every dirty region, for a stop.

@@ -92,6 +92,9 @@ pub(super) struct Replayer {
     retired: u64,
     found: BTreeMap<u64, Found>,
     unreadable: Vec<MemberIndex>,
+    /// By place: the ring of this member, in sync when it was read, was read everywhere. What it says
+    /// stays known when the member leaves.
+    vouches: Vec<bool>,
     todo: Vec<Segment>,
     segments: Slots<Segment>,
     listing: Vec<u32>,
@@ -132,6 +135,7 @@ impl Array {
             retired: 0,
             found: BTreeMap::new(),
             unreadable: Vec::new(),
+            vouches: vec![false; self.members.len()],
             todo: Vec::new(),
             segments: Slots::default(),
             listing: Vec::new(),
@@ -292,6 +296,10 @@ impl Array {
             self.replay_scan_read(out);
         } else if scan.reading.iter().all(Option::is_none) {
             let scan = self.replayer().scan.take().expect("a ring is read");
+            let it = &self.members[member.at()];
+            let whole = it.is_live() && it.state == MemberState::Active;
+            let replayer = self.replayer();
+            replayer.vouches[member.at()] = whole && !replayer.unreadable.contains(&member);
             self.replay_parse(&scan);
             self.replay_scan_next(out);
         }
@@ -399,17 +407,19 @@ impl Array {
             return false;
         }
         let period = self.geometry.strips() as u64 * u64::from(self.geometry.shape().groups);
-        (0..period.min(self.geometry.stripes())).any(|stripe| {
-            let mut live = (self.geometry.data()..self.geometry.strips())
-                .map(|strip| self.geometry.member(StripeIndex(stripe), strip))
-                .filter(|member| self.members[member.at()].is_live())
-                .peekable();
-            let vouches = |member: MemberIndex| {
-                let active = self.members[member.at()].state == MemberState::Active;
-                active && !unreadable.contains(&member)
-            };
-            live.peek().is_some() && !live.any(vouches)
+        let stripes = 0..period.min(self.geometry.stripes());
+        stripes.map(StripeIndex).any(|stripe| {
+            let mut parities = self.geometry.data()..self.geometry.strips();
+            let live = |strip| self.members[self.geometry.member(stripe, strip).at()].is_live();
+            parities.any(live) && !self.replay_vouched(stripe)
         })
+    }
+
+    /// Some parity member's log says everything that was logged of a stripe.
+    fn replay_vouched(&self, stripe: StripeIndex) -> bool {
+        let vouches = &self.replayer.as_ref().expect("replays").vouches;
+        let mut parities = self.geometry.data()..self.geometry.strips();
+        parities.any(|strip| vouches[self.geometry.member(stripe, strip).at()])
     }
 
     /// Part of a log cannot be read: what it said of the dirty regions is unknown. They are
@@ -517,7 +527,8 @@ impl Array {
             self.mode = Mode::Stopped;
             self.refuse_early(out);
             self.begin_early_commands(out);
-            return self.meta_refuse_commands(out);
+            self.meta_refuse_commands(out);
+            return self.stop_given_up(out);
         }
         self.started(out);
     }
@@ -595,6 +606,7 @@ impl Array {
             attached,
             listed,
             unreadable_logs: unreadable,
+            vouched: self.replay_vouched(stripe),
             strips: &segment.strips,
         }
     }
@@ -702,8 +714,14 @@ impl Array {
     fn segment_write(&mut self, id: u32, out: &mut Vec<Action>) {
         let segment = &mut self.replayer().segments[id];
         segment.stage = Stage::Write;
-        let writes = std::mem::take(&mut segment.writes);
+        let mut writes = std::mem::take(&mut segment.writes);
         let (stripe, rows) = (StripeIndex(segment.stripe), (segment.start, segment.end));
+        // Decided before the list was saved: a member may have left since.
+        writes.retain(|(strip, _)| {
+            let member = self.geometry.member(stripe, *strip);
+            self.members[member.at()].is_live()
+        });
+        let segment = &mut self.replayer().segments[id];
         segment.outstanding = writes.len() as u32;
         let none = writes.is_empty() || self.broken;
         if none {

@@ -23,22 +23,13 @@ pub(super) struct Request {
     error: Option<BlockError>,
     /// A read of copies that may differ: until they agree nothing of it is cut.
     settling: bool,
-    /// Copies were made to agree, as far as they can, before this was read.
-    settled: Settled,
+    /// Of copies that may differ: what is read stays only when members that left are recorded as
+    /// gone, as for a write.
+    doubtful: bool,
+    /// Bands below could not be made to agree (or need not be): what can be read is read as it is.
+    unsettled_below: u64,
     /// Being cut further up the call stack: parts that end meanwhile do not cut again.
     cutting: bool,
-}
-
-/// What a read of copies has done to make them agree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Settled {
-    /// Nothing had to be done.
-    #[default]
-    No,
-    /// A copy was written: like a write, it is answered when members that left are recorded as gone.
-    Written,
-    /// It failed, and what can be read is read as it is.
-    Failed,
 }
 
 /// A piece that is read straight into the request's memory.
@@ -214,11 +205,11 @@ impl Array {
             return self.flush_begin(id, out);
         }
         let request = &self.requests[id.0];
-        let changes = request.operation.is_some_and(|op| op != Operation::Read)
-            || request.settled == Settled::Written;
+        let changes = request.operation.is_some_and(|op| op != Operation::Read);
+        let doubtful = request.doubtful && !self.broken;
         if changes && self.broken {
             self.request_failed(id);
-        } else if changes && self.meta_holds_acknowledgement(id) {
+        } else if (changes || doubtful) && self.meta_holds_acknowledgement(id) {
             return;
         }
         self.acknowledge(id, out);
@@ -267,9 +258,9 @@ impl Array {
             self.requests[id.0].error = Some(BlockError::Torn);
             return;
         }
-        if self.regions.needs_sync(region)
-            && let Some(band) = self.unsettled_band(id, stripe, from, to)
-        {
+        let doubtful = self.geometry.data() == 1 && self.regions.needs_sync(region);
+        self.requests[id.0].doubtful |= doubtful && !self.read_only;
+        if doubtful && let Some(band) = self.unsettled_band(id, stripe, from, to) {
             self.requests[id.0].cursor = from;
             self.requests[id.0].parts += 1;
             self.requests[id.0].settling = true;
@@ -305,15 +296,14 @@ impl Array {
         from: u64,
         to: u64,
     ) -> Option<BandKey> {
-        let cannot =
-            self.read_only || self.broken || self.requests[id.0].settled == Settled::Failed;
-        if self.geometry.data() > 1 || cannot {
+        if self.read_only || self.broken {
             return None;
         }
+        let below = self.requests[id.0].unsettled_below;
         self.pieces(from, to).find_map(|piece| {
             let first = self.band_of(stripe, piece.start).0;
             let last = self.band_of(stripe, piece.start + piece.length - 1).0;
-            let mut bands = (first..=last).map(BandKey);
+            let mut bands = (first.max(below)..=last).map(BandKey);
             bands.find(|&band| !self.regions.is_settled(self.geometry.region(stripe), band))
         })
     }
@@ -322,15 +312,15 @@ impl Array {
     pub(super) fn settle_done(
         &mut self,
         id: RequestId,
+        band: BandKey,
         result: Result<(), BlockError>,
         out: &mut Vec<Action>,
     ) {
         let request = &mut self.requests[id.0];
         request.settling = false;
-        request.settled = match result {
-            Ok(()) => Settled::Written,
-            Err(_) => Settled::Failed,
-        };
+        if result.is_err() {
+            request.unsettled_below = band.0 + 1;
+        }
         self.part_done(id, Ok(()), out);
     }
 

@@ -87,6 +87,19 @@ impl Torn {
         self.stage == Stage::Idle && self.waiting.is_empty()
     }
 
+    /// A save goes on, or waits, after which the superblocks are saved.
+    pub(super) fn is_listing(&self) -> bool {
+        let mut all = self.running.iter().chain(&self.waiting);
+        all.any(|who| *who == SaveFor::Start)
+    }
+
+    /// Lists what is not listed yet as suspect; true if there was something.
+    fn insert_suspect(&mut self, member: u16, from: u64, to: u64) -> bool {
+        let changed = self.store.torn.insert_suspect(member, from, to);
+        self.dirty |= changed;
+        changed
+    }
+
     /// Lists an extent; true if it was not listed so before.
     pub(super) fn insert(&mut self, extent: TornExtent) -> bool {
         let changed = self.store.torn.insert(extent);
@@ -384,12 +397,7 @@ impl Array {
             let offset = u64::from(region) * bytes;
             let length = bytes.min(held.saturating_sub(offset));
             if length > 0 {
-                self.torn.insert(TornExtent {
-                    member: member.0,
-                    kind: TornKind::Suspect,
-                    offset,
-                    length,
-                });
+                self.torn.insert_suspect(member.0, offset, offset + length);
             }
         }
         // What the first strips say of it is from now on what it held: so that others are written.
@@ -400,12 +408,8 @@ impl Array {
     /// Lists all of a region on a member; returns how many blocks that are.
     pub(super) fn torn_list_region(&mut self, member: u16, region: u32) -> u64 {
         let bytes = self.geometry.region_bytes();
-        self.torn.insert(TornExtent {
-            member,
-            kind: TornKind::Suspect,
-            offset: u64::from(region) * bytes,
-            length: bytes,
-        });
+        let from = u64::from(region) * bytes;
+        self.torn.insert_suspect(member, from, from + bytes);
         bytes / u64::from(self.geometry.shape().block_size_bytes)
     }
 }

@@ -433,27 +433,9 @@ fn list_suspect(assembly: &Assembly, found: &RegionMap, settled: &RegionMap, tor
                 return; // more than the store holds: the caller refuses
             }
             if start < end {
-                list_new(torn, place as u16, start, end);
+                torn.insert_suspect(place as u16, start, end);
             }
         }
-    }
-}
-
-/// Lists what is not listed yet: a torn block stays torn.
-fn list_new(torn: &mut TornList, member: u16, start: u64, end: u64) {
-    let mut at = start;
-    while at < end {
-        let listed = torn.overlaps(member, at..end);
-        let free_end = listed.map_or(end, |extent| extent.offset.max(at));
-        if at < free_end {
-            torn.insert(TornExtent {
-                member,
-                kind: TornKind::Suspect,
-                offset: at,
-                length: free_end - at,
-            });
-        }
-        at = listed.map_or(end, |extent| extent.offset + extent.length);
     }
 }
 

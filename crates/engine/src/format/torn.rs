@@ -97,6 +97,25 @@ impl TornList {
         })
     }
 
+    /// Lists what is not listed yet as suspect: a torn block stays torn. True: something changed.
+    pub fn insert_suspect(&mut self, member: u16, start: u64, end: u64) -> bool {
+        let (mut at, mut changed) = (start, false);
+        while at < end {
+            let listed = self.overlaps(member, at..end);
+            let free_end = listed.map_or(end, |extent| extent.offset.max(at));
+            if at < free_end {
+                changed |= self.insert(TornExtent {
+                    member,
+                    kind: TornKind::Suspect,
+                    offset: at,
+                    length: free_end - at,
+                });
+            }
+            at = listed.map_or(end, |extent| extent.offset + extent.length);
+        }
+        changed
+    }
+
     /// Lists an extent; what was listed there before gets its kind. True: something changed.
     pub fn insert(&mut self, extent: TornExtent) -> bool {
         let (mut start, mut end) = (extent.offset, extent.offset + extent.length);

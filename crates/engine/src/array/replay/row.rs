@@ -48,6 +48,8 @@ pub(super) struct Row<'a> {
     pub listed: u64,
     /// Strips whose members' logs cannot be read everywhere: what they lack may have been there.
     pub unreadable_logs: u64,
+    /// Some parity member's log was read everywhere: it has the newest entry.
+    pub vouched: bool,
     pub strips: &'a [Known],
 }
 
@@ -155,8 +157,7 @@ impl<'a> Row<'a> {
     /// No log that can be read everywhere would have the newest entry: what is found may be an older
     /// one. (The region is resynced, and what is missing there is suspect.)
     fn is_hidden(&self) -> bool {
-        let carriers = self.parities() & self.attached;
-        carriers != 0 && carriers & !self.unreadable_logs == 0
+        self.parities() & self.attached != 0 && !self.vouched
     }
 
     /// Whether the row is as it should be.
