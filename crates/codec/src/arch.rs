@@ -101,7 +101,8 @@ pub(crate) fn usable() -> ArrayVec<Kernel, { NAMES.len() }> {
     kernels
 }
 
-/// Called by `usable` only, after the functions' instructions were detected.
+/// Called by `usable` only, after the functions' instructions were detected: that is what the unsafe
+/// of their types asks of who calls them, and a kernel that is not usable is never made.
 fn kernel(
     name: &'static str,
     run: unsafe fn(&mut Job<'_, '_>),

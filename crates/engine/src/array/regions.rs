@@ -624,11 +624,11 @@ impl Array {
                 }
                 Stage::Flush => self.job_enter(Stage::Absence),
                 Stage::Absence => {
-                    // Before a start is saved for the first time no absence can be recorded.
                     if self.broken {
                         // Who left will not be recorded: no page may say that all is well.
                         return self.job_failed(out);
                     }
+                    // Before a start is saved for the first time no absence can be recorded.
                     if self.meta_absence_unrecorded() && self.meta.is_recorded() {
                         return;
                     }
