@@ -10,7 +10,7 @@ use strake_engine::format::Extent;
 use strake_engine::format::log::record::{self, RECORD_ALIGN, Record};
 use strake_engine::format::log::ring;
 use strake_engine::format::region_map::{self, LoadedMap, MapPlace, RegionState};
-use strake_engine::format::store::{self, StorePlace};
+use strake_engine::format::store::{self, Store, StorePlace};
 use strake_engine::format::superblock::{Replay, Superblock};
 use strake_engine::format::torn::TornList;
 use strake_engine::layout::{Geometry, StripeIndex};
@@ -120,14 +120,23 @@ impl Aftermath<'_> {
 
     /// The torn list on the drive of this place, as `member`'s; `None`: no half is valid.
     pub fn torn_of(&self, place: usize, member: Uuid) -> Option<TornList> {
+        self.store(place, member).map(|store| store.torn)
+    }
+
+    fn store(&self, place: usize, member: Uuid) -> Option<Store> {
         let area = self.setup.sizes.areas().store;
         let store = StorePlace {
             array_uuid: import::ARRAY,
             member_uuid: member,
             area,
         };
-        let loaded = store::load(&store, &self.peek(place, area));
-        loaded.newest.map(|store| store.torn)
+        store::load(&store, &self.peek(place, area)).newest
+    }
+
+    /// Generation of a member's torn list; `None`: no half is valid.
+    pub fn list_generation(&self, place: usize) -> Option<u64> {
+        let store = self.store(place, self.uuid(place));
+        store.map(|store| store.generation)
     }
 
     /// A member's torn list; `None`: no half is valid.

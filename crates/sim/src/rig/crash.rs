@@ -17,6 +17,7 @@ pub struct Moment {
     places: Vec<Option<usize>>,
     plugged: Vec<usize>,
     starts: u64,
+    errors_allowed: bool,
 }
 
 impl Moment {
@@ -55,6 +56,7 @@ impl Rig {
         }
         let mut rig = Rig::with_world(setup, world, moment.model.clone())?;
         rig.starts = moment.starts;
+        rig.errors_allowed = moment.errors_allowed;
         rig.next_stamp = moment.starts << 32;
         rig.places.clone_from(&moment.places);
         rig.plugged.clone_from(&moment.plugged);
@@ -76,6 +78,7 @@ impl Rig {
             places: self.places.clone(),
             plugged: self.plugged.clone(),
             starts: self.starts,
+            errors_allowed: self.errors_allowed,
         }
     }
 
