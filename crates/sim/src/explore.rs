@@ -10,6 +10,7 @@
 //! always the same, and counted as one.
 
 mod scripts;
+mod symmetry;
 #[cfg(test)]
 mod tests;
 
@@ -20,15 +21,16 @@ use std::time::{Duration, Instant};
 
 use strake_engine::array::Command;
 use strake_engine::block::Operation;
+use strake_engine::format::areas::Areas;
 use strake_engine::layout::MemberIndex;
 
 use crate::drive::{Landing, SimDrive};
-use crate::geometries;
 use crate::image::mix;
 use crate::rig::{Moment, Outcome, Rig};
 use crate::runner;
 
 pub use scripts::{Case, Extent, Link, Write, cases};
+use symmetry::Symmetry;
 
 /// How far a case is followed.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +43,9 @@ pub struct Limits {
     pub again_every: u64,
     /// Of so many cases one is tried.
     pub case_every: usize,
+    /// Of the groups of cases that begin alike, those whose number has this remainder by this
+    /// divisor are tried: the whole set can be done in parts.
+    pub part: (usize, usize),
     /// No case is begun after this.
     pub time: Option<Duration>,
     /// Failures after which no case is begun.
@@ -56,14 +61,16 @@ impl Limits {
                 landings_sampled: 12,
                 again_every: 61,
                 case_every: 2_803,
+                part: (0, 1),
                 time: Some(Duration::from_secs(90)),
                 failures_max: 5,
             },
-            Extent::Whole => Limits {
+            Extent::Whole | Extent::Endless => Limits {
                 landings_all: 8,
                 landings_sampled: 64,
-                again_every: 211,
+                again_every: 499,
                 case_every: 1,
+                part: (0, 1),
                 time: None,
                 failures_max: 20,
             },
@@ -141,19 +148,38 @@ pub fn explore(
     let began = Instant::now();
     let all = cases(extent);
     let chosen: Vec<&Case> = all.iter().step_by(limits.case_every.max(1)).collect();
+    // Cases that begin alike share what has been seen: their outcomes are often the same.
+    let groups = chosen.chunk_by(|one, other| one.seed == other.seed);
+    let (part, parts) = limits.part;
+    let groups: Vec<&[&Case]> = groups.skip(part).step_by(parts.max(1)).collect();
     let next = AtomicUsize::new(0);
     let total = Mutex::new(Explored::default());
     let failed = AtomicUsize::new(0);
     let work = || {
         prepare();
-        while failed.load(Ordering::Relaxed) < limits.failures_max
-            && limits.time.is_none_or(|time| began.elapsed() < time)
-        {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(case) = chosen.get(at) else { break };
-            let explored = one(case, &limits);
-            failed.fetch_add(explored.failures.len(), Ordering::Relaxed);
-            total.lock().expect("joining does not panic").join(explored);
+        let on = || {
+            failed.load(Ordering::Relaxed) < limits.failures_max
+                && limits.time.is_none_or(|time| began.elapsed() < time)
+        };
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(group) = groups.get(number) else {
+                break;
+            };
+            let (began, mut seen, mut of_group) =
+                (Instant::now(), HashSet::new(), Explored::default());
+            for case in group.iter().take_while(|_| on()) {
+                let explored = one(case, &limits, &mut seen);
+                failed.fetch_add(explored.failures.len(), Ordering::Relaxed);
+                of_group.join(explored);
+            }
+            of_group.time = began.elapsed();
+            of_group.cases_all = group.len() as u64;
+            if extent != Extent::Small {
+                let (number, all) = (number + 1, groups.len());
+                println!("group {number} of {all}: {}: {of_group}", group[0].begins());
+            }
+            total.lock().expect("joining does not panic").join(of_group);
         }
     };
     std::thread::scope(|scope| {
@@ -167,12 +193,13 @@ pub fn explore(
     total
 }
 
-/// Explores one case.
-pub fn one(case: &Case, limits: &Limits) -> Explored {
+/// Explores one case. `seen`: outcomes of cases that begin alike (same setup, losses and seed).
+pub fn one(case: &Case, limits: &Limits, seen: &mut HashSet<u64>) -> Explored {
     let mut explorer = Explorer {
         case,
         limits,
-        seen: HashSet::new(),
+        seen,
+        symmetry: Symmetry::of(case),
         out: Explored {
             cases: 1,
             ..Explored::default()
@@ -180,20 +207,11 @@ pub fn one(case: &Case, limits: &Limits) -> Explored {
         outcome: String::new(),
     };
     if let Err(why) = runner::guarded(|| explorer.all()) {
-        let Case {
-            setup,
-            missing,
-            script,
-            seed,
-        } = case;
         explorer.out.failures.push(format!(
-            "{why}\n  {}\n  case {seed}: {}, {:?}, volatile {}, sectors of {}, orderly {}, missing {missing:?}\n  script {script:?}",
+            "{why}\n  {}\n  {}\n  script {:?}",
             explorer.outcome,
-            geometries::name(&setup.shape),
-            setup.policy,
-            setup.volatile != 0,
-            setup.sector_bytes,
-            setup.orderly
+            case.begins(),
+            case.script
         ));
     }
     explorer.out
@@ -202,7 +220,8 @@ pub fn one(case: &Case, limits: &Limits) -> Explored {
 struct Explorer<'a> {
     case: &'a Case,
     limits: &'a Limits,
-    seen: HashSet<u64>,
+    seen: &'a mut HashSet<u64>,
+    symmetry: Symmetry,
     out: Explored,
     /// What is being tried, for a report.
     outcome: String,
@@ -215,7 +234,11 @@ impl Explorer<'_> {
         let base: Vec<SimDrive> = rig.world.borrow().drives.clone();
         let (moments, from) = self.run_script(&mut rig)?;
         drop(rig);
-        for (number, moment) in moments.iter().enumerate().skip(from) {
+        for (number, moment) in moments.iter().enumerate() {
+            self.symmetry.count(moment, &base);
+            if number < from {
+                continue;
+            }
             self.moment(moment, &base, &format!("crash at event {number}"), true)?;
         }
         Ok(())
@@ -275,6 +298,7 @@ impl Explorer<'_> {
         } else {
             self.limits.landings_sampled
         };
+        let may_lose = moment.may_lose(self.case.setup.shape);
         for landing in 0..landings {
             // The sample has all, nothing, and then any.
             let bits = match landing {
@@ -293,35 +317,52 @@ impl Explorer<'_> {
                     _ => Landing::Nothing,
                 }
             });
-            let mut hash = u64::from(first);
-            for (drive, base) in drives.iter().zip(base) {
-                drive.image().hash_against(base.image(), &mut hash);
-            }
-            for lose in moment.may_lose(self.case.setup.shape) {
+            let hashes = Hashes::of(&drives, base, self.case.setup.sizes.areas());
+            let described = self.symmetry.describe_all(&drives, base);
+            for lose in &may_lose {
+                let hash = self.hash(moment, &hashes, lose, first);
+                let new = self.seen.insert(hash)
+                    && (!first || self.symmetry.insert(moment, &described, lose));
+                if !new {
+                    self.out.equal += 1;
+                    continue;
+                }
                 self.outcome =
                     format!("{text}, landing {bits:#x} of {doubtful}, then lost {lose:?}");
-                self.one_outcome(moment, (&drives, hash), base, &lose, first)?;
+                self.one_outcome(moment, (&drives, hash), base, lose, first)?;
             }
         }
         Ok(())
     }
 
+    /// What an outcome is told apart by. Of a drive that is lost only the superblocks count: who
+    /// may be lost depends on them, and nothing else of it is ever read again.
+    fn hash(&self, moment: &Moment, hashes: &[Hashes], lose: &[usize], first: bool) -> u64 {
+        let mut hash = u64::from(first);
+        let lost: Vec<usize> = lose
+            .iter()
+            .filter_map(|&place| moment.drive(place))
+            .collect();
+        for (drive, hashes) in hashes.iter().enumerate() {
+            if lost.contains(&drive) {
+                mix(&mut hash, !(drive as u64));
+                mix(&mut hash, hashes.superblocks);
+            } else {
+                mix(&mut hash, hashes.all);
+            }
+        }
+        moment.model.hash_into(&mut hash);
+        hash
+    }
+
     fn one_outcome(
         &mut self,
         moment: &Moment,
-        (drives, mut hash): (&[SimDrive], u64),
+        (drives, hash): (&[SimDrive], u64),
         base: &[SimDrive],
         lose: &[usize],
         first: bool,
     ) -> Outcome {
-        for &place in lose {
-            mix(&mut hash, !(place as u64));
-        }
-        moment.model.hash_into(&mut hash);
-        if !self.seen.insert(hash) {
-            self.out.equal += 1;
-            return Ok(());
-        }
         self.out.states += 1;
         let mut rig = Rig::resume(self.case.setup, drives.to_vec(), moment, hash)?;
         rig.after_crash(lose, moment, true);
@@ -350,6 +391,34 @@ impl Explorer<'_> {
             self.moment(moment, base, &text, false)?;
         }
         Ok(())
+    }
+}
+
+/// What a drive holds, where it differs from what it held before the script.
+struct Hashes {
+    all: u64,
+    superblocks: u64,
+}
+
+impl Hashes {
+    fn of(drives: &[SimDrive], base: &[SimDrive], areas: Areas) -> Vec<Hashes> {
+        let copies = [areas.superblock_a, areas.superblock_b];
+        let pairs = drives.iter().zip(base);
+        pairs
+            .map(|(drive, base)| {
+                let mut hashes = Hashes {
+                    all: 0,
+                    superblocks: 0,
+                };
+                let (image, base) = (drive.image(), base.image());
+                image.hash_against(base, &mut hashes.all);
+                for copy in copies {
+                    let range = copy.offset..copy.end();
+                    image.hash_range_against(base, range, &mut hashes.superblocks);
+                }
+                hashes
+            })
+            .collect()
     }
 }
 

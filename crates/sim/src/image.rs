@@ -1,6 +1,7 @@
 //! What is on a drive: pages that clones share until one of them is changed, so that a snapshot of
 //! a whole array costs next to nothing.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Bytes of a page.
@@ -121,16 +122,40 @@ impl Image {
     /// Adds the content to a hash. Pages shared with `base` at the same place are left out: two
     /// images are told apart by where they differ from a common base.
     pub fn hash_against(&self, base: &Image, hash: &mut u64) {
+        self.hash_range_against(base, 0..(self.pages.len() * PAGE_BYTES) as u64, hash);
+    }
+
+    /// Calls with the number and a hash of the content of every page that is not shared with `base`.
+    pub fn each_change(&self, base: &Image, mut changed: impl FnMut(usize, u64)) {
         for (index, (page, base)) in self.pages.iter().zip(&base.pages).enumerate() {
+            if !same(page, base) {
+                let mut hash = 0;
+                hash_page(page, &mut hash);
+                changed(index, hash);
+            }
+        }
+    }
+
+    /// The same, of the pages of a range.
+    pub fn hash_range_against(&self, base: &Image, range: Range<u64>, hash: &mut u64) {
+        let range = range.start as usize / PAGE_BYTES..range.end as usize / PAGE_BYTES;
+        let pages = self.pages[range.clone()]
+            .iter()
+            .zip(&base.pages[range.clone()]);
+        for (index, (page, base)) in range.zip(pages) {
             if same(page, base) {
                 continue;
             }
             mix(hash, index as u64);
-            if let Some(page) = page {
-                for word in page.chunks_exact(8) {
-                    mix(hash, u64::from_le_bytes(word.try_into().expect("eight")));
-                }
-            }
+            hash_page(page, hash);
+        }
+    }
+}
+
+fn hash_page(page: &Option<Page>, hash: &mut u64) {
+    if let Some(page) = page {
+        for word in page.chunks_exact(8) {
+            mix(hash, u64::from_le_bytes(word.try_into().expect("eight")));
         }
     }
 }

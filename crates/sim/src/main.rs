@@ -15,7 +15,7 @@ const USAGE: &str = "usage:
   strake-sim run --seeds A..B [--small|--long] [--level L] [--threads N] [--failures N]
   strake-sim replay SEED [--small|--long] [--level L] [--no-shrink]
   strake-sim replay --plan FILE [--no-shrink]
-  strake-sim explore [--whole] [--every N] [--minutes N] [--threads N] [--failures N]
+  strake-sim explore [--whole|--endless] [--part I/N] [--every N] [--minutes N] [--threads N]
   strake-sim planted [--bug NAME] [--every CASES]    (built with --features planted)
   strake-sim show SEED [--small|--long] [--level L]
 STRAKE_SIM_TRACE=1 prints every operation.";
@@ -29,6 +29,7 @@ struct Arguments {
     shrink: bool,
     extent: Extent,
     every: Option<usize>,
+    part: (usize, usize),
     minutes: Option<u64>,
     bug: Option<String>,
 }
@@ -42,6 +43,7 @@ fn parse(mut rest: impl Iterator<Item = String>) -> Result<Arguments, String> {
         shrink: true,
         extent: Extent::Small,
         every: None,
+        part: (0, 1),
         minutes: None,
         bug: None,
     };
@@ -63,7 +65,13 @@ fn parse(mut rest: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--small" => runs.kind = Kind::Small,
             "--long" => runs.kind = Kind::Long,
             "--whole" => arguments.extent = Extent::Whole,
+            "--endless" => arguments.extent = Extent::Endless,
             "--every" => arguments.every = Some(number(&value()?)? as usize),
+            "--part" => {
+                let value = value()?;
+                let (part, parts) = value.split_once('/').ok_or("--part is I/N")?;
+                arguments.part = (number(part)? as usize, number(parts)? as usize);
+            }
             "--minutes" => arguments.minutes = Some(number(&value()?)?),
             "--bug" => arguments.bug = Some(value()?),
             "--no-shrink" => arguments.shrink = false,
@@ -110,6 +118,7 @@ fn replay(arguments: &Arguments) -> Result<ExitCode, String> {
 fn explore(arguments: &Arguments) -> ExitCode {
     let mut limits = Limits::of(arguments.extent);
     limits.case_every = arguments.every.unwrap_or(limits.case_every);
+    limits.part = arguments.part;
     limits.time = arguments
         .minutes
         .map(|minutes| Duration::from_secs(60 * minutes));

@@ -2,6 +2,7 @@
 //! find every one, or it proves nothing.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use strake_engine::format::superblock::Consistency;
@@ -109,6 +110,6 @@ fn explored(case: &Case) -> Option<String> {
         again_every: 2,
         ..Limits::of(Extent::Small)
     };
-    let explored = explore::one(case, &limits);
+    let explored = explore::one(case, &limits, &mut HashSet::new());
     explored.failures.into_iter().next()
 }

@@ -4,11 +4,15 @@ use strake_engine::format::superblock::Consistency;
 use strake_engine::layout::{Geometry, GeometryRequest, Level, Shape, StripeIndex};
 
 use crate::drive::Discarded;
+use crate::geometries;
 use crate::import::Sizes;
 use crate::rig::Setup;
 
 /// Bytes of a strip and of a block: a row is one block a strip.
 pub const BLOCK_BYTES: u32 = 4096;
+
+/// Rows of the only region: two that are written, and as many that never are.
+const ROWS: u64 = 4;
 
 /// One write of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,16 +53,53 @@ pub struct Case {
     pub seed: u64,
 }
 
+impl Case {
+    /// For people: all but the script, which is what cases of a group have in common.
+    pub fn begins(&self) -> String {
+        let (setup, missing) = (&self.setup, &self.missing);
+        format!(
+            "{}, {:?}, volatile {}, sectors of {}, orderly {}, missing {missing:?}, seed {}",
+            geometries::name(&setup.shape),
+            setup.policy,
+            setup.volatile != 0,
+            setup.sector_bytes,
+            setup.orderly,
+            self.seed
+        )
+    }
+}
+
 /// How much is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// Few shapes, every so many-th script: minutes.
     Small,
-    /// Every shape; sequences of three writes for the small ones, of two for the others: hours.
+    /// Every shape up to four data strips and three parities, and as many writes as can be
+    /// followed in hours: three for up to 2+2 and 3+1, two for up to 4+2 and 2+3, else one.
     Whole,
+    /// Three writes for up to 4+2, two for all others: weeks. For samples, or for one group.
+    Endless,
 }
 
 type Form = (Level, usize, Option<usize>);
+
+/// Shapes, and how many writes a script of [`Extent::Whole`] and of [`Extent::Endless`] has there.
+const FORMS: [(Form, usize, usize); 14] = [
+    ((Level::Raid1, 2, None), 3, 3),
+    ((Level::Raid1, 3, None), 3, 3),
+    ((Level::Raid1, 4, None), 3, 3),
+    ((Level::Raid5, 3, None), 3, 3),
+    ((Level::Raid5, 4, None), 3, 3),
+    ((Level::Raid5, 5, None), 2, 3),
+    ((Level::Raid6, 4, None), 3, 3),
+    ((Level::Raid6, 5, None), 2, 3),
+    ((Level::Raid6, 6, None), 2, 3),
+    ((Level::Raid73, 5, None), 2, 2),
+    ((Level::Raid73, 6, None), 1, 2),
+    ((Level::Raid73, 7, None), 1, 2),
+    ((Level::NPlusM, 4, Some(2)), 2, 2),
+    ((Level::NPlusM, 6, Some(3)), 1, 2),
+];
 
 const FORMS_SMALL: [Form; 6] = [
     (Level::Raid1, 2, None),
@@ -69,22 +110,14 @@ const FORMS_SMALL: [Form; 6] = [
     (Level::NPlusM, 5, Some(2)),
 ];
 
-const FORMS_WHOLE: [Form; 14] = [
-    (Level::Raid1, 2, None),
-    (Level::Raid1, 3, None),
-    (Level::Raid1, 4, None),
-    (Level::Raid5, 3, None),
-    (Level::Raid5, 4, None),
-    (Level::Raid5, 5, None),
-    (Level::Raid6, 4, None),
-    (Level::Raid6, 5, None),
-    (Level::Raid6, 6, None),
-    (Level::Raid73, 5, None),
-    (Level::Raid73, 6, None),
-    (Level::Raid73, 7, None),
-    (Level::NPlusM, 4, Some(2)),
-    (Level::NPlusM, 6, Some(3)),
-];
+/// Shapes with the most writes of a script.
+fn forms(extent: Extent) -> Vec<(Form, usize)> {
+    match extent {
+        Extent::Small => FORMS_SMALL.map(|form| (form, 3)).to_vec(),
+        Extent::Whole => FORMS.map(|(form, whole, _)| (form, whole)).to_vec(),
+        Extent::Endless => FORMS.map(|(form, _, endless)| (form, endless)).to_vec(),
+    }
+}
 
 fn shape((level, members, parity): Form) -> Shape {
     let request = GeometryRequest {
@@ -102,7 +135,7 @@ fn setup(shape: Shape, policy: Consistency, volatile: bool, inside: bool, orderl
     Setup {
         sizes: Sizes {
             regions: 1,
-            region_bytes: 64 << 10,
+            region_bytes: ROWS * u64::from(BLOCK_BYTES),
             log_bytes: 64 << 10,
         },
         policy,
@@ -118,7 +151,11 @@ fn setup(shape: Shape, policy: Consistency, volatile: bool, inside: bool, orderl
 /// What is missing at the beginning: every choice of members that differs for the first row, by
 /// how many of its parities and which of its data strips are gone.
 fn losses(shape: Shape) -> Vec<Vec<usize>> {
-    let geometry = Geometry::new(shape, 64 << 10, 64 << 10);
+    let geometry = Geometry::new(
+        shape,
+        ROWS * u64::from(BLOCK_BYTES),
+        ROWS * u64::from(BLOCK_BYTES),
+    );
     let (data, parity) = (usize::from(shape.data), usize::from(shape.parity));
     let mut all = Vec::new();
     // Which of the first three data strips, and whether the last: more are like one of these.
@@ -152,16 +189,20 @@ fn writes(data: u64) -> Vec<(u64, u64, u64)> {
     all
 }
 
-/// Every sequence of one to `most` writes; the last of them may force unit access.
-fn scripts(data: u64, most: usize) -> Vec<Vec<Write>> {
-    let mut all: Vec<Vec<Write>> = Vec::new();
+/// Every sequence of one to `most` writes; the last of them may force unit access. Without caches
+/// what is written is durable: only short sequences force or flush all the same.
+fn scripts(data: u64, most: usize, volatile: bool) -> Vec<Vec<Write>> {
+    let mut all: Vec<Option<Vec<Write>>> = Vec::new();
     let mut last: Vec<Vec<Write>> = vec![Vec::new()];
-    for length in 0..most {
-        let links: &[Link] = if length == 0 {
-            &[Link::Beside]
-        } else {
-            &[Link::Beside, Link::After, Link::Flushed]
+    for length in 1..=most {
+        let links: &[Link] = match length {
+            1 => &[Link::Beside],
+            3 if !volatile => &[Link::Beside, Link::After],
+            _ => &[Link::Beside, Link::After, Link::Flushed],
         };
+        if length == 3 && !volatile {
+            last.retain(|script| script.iter().all(|write| write.link != Link::Flushed));
+        }
         let mut next = Vec::new();
         for script in &last {
             for &link in links {
@@ -179,33 +220,29 @@ fn scripts(data: u64, most: usize) -> Vec<Vec<Write>> {
                 }
             }
         }
+        let forces = volatile || length == 1;
         all.extend(next.iter().flat_map(|script| {
             let mut forced = script.clone();
-            forced[length].durable = true;
-            [script.clone(), forced]
+            forced[length - 1].durable = true;
+            [Some(script.clone()), Some(forced).filter(|_| forces)]
         }));
         last = next;
     }
-    all
+    all.into_iter().flatten().collect()
 }
 
 /// Every case.
 pub fn cases(extent: Extent) -> Vec<Case> {
     let mut cases = Vec::new();
-    let forms: &[Form] = match extent {
-        Extent::Small => &FORMS_SMALL,
-        Extent::Whole => &FORMS_WHOLE,
-    };
-    for &form in forms {
+    for (form, most) in forms(extent) {
         let shape = shape(form);
         for missing in losses(shape) {
             for kind in 0..KINDS {
                 let (policy, volatile, inside, orderly, writes) = kind_of(kind);
-                // A third write tells nothing new of wider or more redundant rows.
-                let writes = writes.min(if FORMS_SMALL.contains(&form) { 3 } else { 2 });
+                let writes = writes.min(most);
                 // One seed for all, so that what a shorter script has had is not had again.
                 let seed = cases.len() as u64;
-                for script in scripts(shape.data.into(), writes) {
+                for script in scripts(shape.data.into(), writes, volatile) {
                     cases.push(Case {
                         setup: setup(shape, policy, volatile, inside, orderly),
                         missing: missing.clone(),
