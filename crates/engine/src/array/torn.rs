@@ -340,10 +340,18 @@ impl Array {
         let failed = self.torn.failed;
         self.broken |= failed;
         self.torn.stage = Stage::Idle;
-        for who in std::mem::take(&mut self.torn.running) {
+        let ended = std::mem::take(&mut self.torn.running);
+        if ended.contains(&SaveFor::Start) {
+            // Once for all of them: each would ask for one more save where another waits, for ever.
+            if self.meta.is_ready() {
+                self.meta_save(out);
+            } else {
+                self.started(out);
+            }
+        }
+        for who in ended {
             match who {
-                SaveFor::Start if self.meta.is_ready() => self.meta_save(out),
-                SaveFor::Start => self.started(out),
+                SaveFor::Start => {}
                 SaveFor::Replay => self.replay_torn_saved(out),
                 SaveFor::Command(id) => out.push(Action::CommandDone(id, self.saved_result())),
                 SaveFor::Op(id) => {
