@@ -3,6 +3,8 @@
 //! Swarm testing (Groce and others, ISSTA 2012): each run draws which operations and faults it has
 //! at all, and how often each comes, so that rare combinations are not drowned by the common ones.
 
+use std::ops::Range;
+
 use fastrand::Rng;
 use strake_engine::format::Extent;
 use strake_engine::format::superblock::Consistency;
@@ -138,10 +140,12 @@ enum Act {
     TearAndCrash,
     /// The power goes soon after writes that were durable when they ended.
     DurableAndCrash,
+    /// A write misses a parity that is refilled before the crash.
+    MissedAndCrash,
 }
 
 /// What can happen, how often where it happens at all, and out of ten runs in how many.
-const ACTS: [(Act, u32, u8); 35] = [
+const ACTS: [(Act, u32, u8); 36] = [
     (Act::Read, 20, 7),
     (Act::Zero, 8, 4),
     (Act::Discard, 8, 3),
@@ -161,7 +165,7 @@ const ACTS: [(Act, u32, u8); 35] = [
     (Act::Die, 3, 3),
     (Act::DieSoon, 4, 3),
     (Act::BadReads, 5, 3),
-    (Act::BadLog, 4, 2),
+    (Act::BadLog, 4, 4),
     (Act::BadSuperblock, 2, 1),
     (Act::BadWrites, 3, 2),
     (Act::Rot, 3, 1),
@@ -173,10 +177,11 @@ const ACTS: [(Act, u32, u8); 35] = [
     (Act::Restart, 5, 3),
     (Act::Crash, 10, 8),
     (Act::Clone, 2, 1),
-    (Act::LostAndBack, 6, 4),
+    (Act::LostAndBack, 7, 5),
     (Act::RefillAndCrash, 6, 4),
     (Act::TearAndCrash, 5, 3),
     (Act::DurableAndCrash, 5, 3),
+    (Act::MissedAndCrash, 6, 4),
 ];
 
 struct Writer<'a> {
@@ -256,6 +261,8 @@ impl Writer<'_> {
                 durable: false,
             });
         }
+        // A flush promises nothing of writes that end after it began.
+        self.steps.push(Step::Quiesce {});
         self.steps.push(Step::Flush {});
         self.steps.push(Step::Quiesce {});
     }
@@ -401,6 +408,7 @@ impl Writer<'_> {
             Act::RefillAndCrash => return self.refill_and_crash(),
             Act::TearAndCrash => return self.tear_and_crash(),
             Act::DurableAndCrash => return self.durable_and_crash(),
+            Act::MissedAndCrash => return self.missed_and_crash(),
             fault => self.fault(fault, place, start),
         };
         self.steps.push(step);
@@ -442,7 +450,7 @@ impl Writer<'_> {
         self.steps.push(Step::Quiesce {});
         let place = self.place();
         let superblock = self.setup.sizes.areas().superblock_a;
-        let slow = self.slow_changes(superblock);
+        let slow = self.rng.bool() && self.slow_changes(superblock);
         self.steps.push(Step::Die {
             place,
             after: self.rng.u64(..8),
@@ -475,9 +483,9 @@ impl Writer<'_> {
         self.steps.push(Step::Verify {});
     }
 
-    /// Changes of the array itself may take long: those written to this area. True: they do.
+    /// Changes of the array itself take long: those written to this area. False: all does anyway.
     fn slow_changes(&mut self, area: Extent) -> bool {
-        if self.setup.slowness > 1 || self.rng.bool() {
+        if self.setup.slowness > 1 {
             return false;
         }
         for place in 0..self.setup.shape.members() as u64 {
@@ -495,7 +503,7 @@ impl Writer<'_> {
     /// mixture that says nothing of it. The start that finds this out does not end either.
     fn tear_and_crash(&mut self) {
         let store = self.setup.sizes.areas().store;
-        let slow = self.slow_changes(store);
+        let slow = self.rng.bool() && self.slow_changes(store);
         self.write_part_of_row(false);
         self.steps.push(Step::Run {
             events: self.rng.u64(1..40),
@@ -536,12 +544,17 @@ impl Writer<'_> {
         self.steps.push(Step::Verify {});
     }
 
-    /// To one or several whole strips of a hot row, to all only where there are no more than two.
     fn write_part_of_row(&mut self, durable: bool) {
+        let hot = self.hot[self.rng.usize(..self.hot.len())];
+        self.write_part_of(hot, durable);
+    }
+
+    /// To one or several whole strips of a row, to all only where there are no more than two.
+    /// Returns which.
+    fn write_part_of(&mut self, hot: u64, durable: bool) -> Range<usize> {
         let block = self.block_bytes();
         let strip = self.geometry.strip_bytes() / block;
         let strips = self.geometry.stripe_data_bytes() / block / strip;
-        let hot = self.hot[self.rng.usize(..self.hot.len())];
         let row = hot / (strips * strip) * strips * strip;
         let count = self.rng.u64(1..strips.max(3)).min(strips);
         let first = self.rng.u64(..=strips - count);
@@ -550,22 +563,91 @@ impl Writer<'_> {
             count: count * strip,
             durable,
         });
+        first as usize..(first + count) as usize
+    }
+
+    /// Places of the strips of a block's row, data first.
+    fn places(&self, block: u64) -> Vec<u64> {
+        let stripe = self.geometry.piece(block * self.block_bytes(), 1).stripe;
+        (0..self.geometry.strips())
+            .map(|strip| self.geometry.member(stripe, strip).at() as u64)
+            .collect()
+    }
+
+    /// A parity joins so slowly that a write comes before it is refilled. Where other parities are
+    /// live there is an entry, which says nothing of it; it is true at the crash all the same, that
+    /// takes what was written. Else there is none, and what is lost is the rest of the row: a parity
+    /// must not say what a power cut takes back.
+    fn missed_and_crash(&mut self) {
+        self.fill();
+        let hot = self.hot[self.rng.usize(..self.hot.len())];
+        let places = self.places(hot);
+        let (data, parities) = places.split_at(self.geometry.data());
+        let logged = parities.len() > 1 && self.rng.bool();
+        let missed = if logged {
+            let one = self.rng.usize(..parities.len());
+            &parities[one..=one]
+        } else {
+            parities
+        };
+        for &place in missed {
+            self.steps.push(Step::Fail { place });
+            self.steps.push(Step::Settle {});
+        }
+        self.steps.push(Step::Replace {
+            place: self.rng.u64(..8),
+            dies_after: 0,
+            keep: false,
+        });
+        let map = self.setup.sizes.areas().region_map;
+        for &place in missed {
+            self.steps.push(Step::SlowWrites {
+                place,
+                offset: map[0].offset,
+                length: map[1].end() - map[0].offset,
+                factor: 300,
+            });
+        }
+        let durable = (self.rng.u8(..4) > 0) == logged;
+        let written = self.write_part_of(hot, durable);
+        self.steps.push(Step::Quiesce {});
+        self.steps.push(Step::Settle {});
+        self.steps.push(if self.rng.u8(..4) > 0 {
+            // All are refilled; the log is as it was.
+            Step::Idle { ms: 100 }
+        } else {
+            Step::Run {
+                events: self.rng.u64(..400),
+            }
+        });
+        let lose = if self.rng.u8(..4) > 0 {
+            let strips = data.iter().enumerate();
+            let lost = strips.filter(|(strip, _)| written.contains(strip) == logged);
+            lost.fold(0, |lose, (_, &place)| lose | 1 << place)
+        } else {
+            self.rng.u64(..)
+        };
+        self.steps.push(Step::Crash {
+            power: self.rng.u8(..4) > 0,
+            lose,
+            back: false,
+        });
+        self.steps.push(Step::Verify {});
     }
 
     fn refill_and_crash(&mut self) {
         let hot = self.hot[self.rng.usize(..self.hot.len())];
-        let stripe = self.geometry.piece(hot * self.block_bytes(), 1).stripe;
         if self.rng.bool() {
             // Without a live parity of the hot row nothing is logged about it.
-            for strip in self.geometry.data()..self.geometry.strips() {
-                let place = self.geometry.member(stripe, strip).at() as u64;
+            for &place in &self.places(hot)[self.geometry.data()..] {
                 self.steps.push(Step::Fail { place });
+                self.steps.push(Step::Settle {});
             }
         } else {
             let place = self.place();
             self.steps.push(Step::Fail { place });
+            self.steps.push(Step::Settle {});
         }
-        self.steps.push(Step::Settle {});
         if self.rng.bool() {
             self.write();
         }

@@ -16,9 +16,10 @@ const USAGE: &str = "usage:
   strake-sim replay SEED [--small|--long] [--level L] [--no-shrink]
   strake-sim replay --plan FILE [--no-shrink]
   strake-sim explore [--whole|--endless] [--part I/N] [--every N] [--minutes N] [--threads N]
-  strake-sim planted [--bug NAME] [--every CASES]    (built with --features planted)
+  strake-sim planted [--bug NAME] [--seeds A..B] [--every CASES]
   strake-sim show SEED [--small|--long] [--level L]
-STRAKE_SIM_TRACE=1 prints every operation.";
+STRAKE_SIM_TRACE=1 prints every operation. Built with --features planted: planted, and
+replay [--bug NAME].";
 
 /// What the arguments ask for.
 struct Arguments {
@@ -100,6 +101,8 @@ fn plan(arguments: &Arguments) -> Result<Plan, String> {
 
 fn replay(arguments: &Arguments) -> Result<ExitCode, String> {
     let plan = plan(arguments)?;
+    #[cfg(feature = "planted")]
+    strake_engine::planted::plant(arguments.bug.as_deref().and_then(planted_bug));
     let why = match runner::execute(&plan) {
         Ok(summary) => {
             println!("no failure: {summary:?}");
@@ -131,16 +134,27 @@ fn explore(arguments: &Arguments) -> ExitCode {
     }
 }
 
+/// The planted bug of this name.
+#[cfg(feature = "planted")]
+fn planted_bug(name: &str) -> Option<strake_engine::planted::Planted> {
+    let mut all = strake_engine::planted::Planted::ALL.into_iter();
+    all.find(|bug| format!("{bug:?}") == name)
+}
+
 #[cfg(feature = "planted")]
 fn planted(arguments: &Arguments) -> ExitCode {
     use strake_sim::planted;
     let mut all_found = true;
+    let mut seeds = arguments.runs.seeds.clone();
+    if seeds.is_empty() {
+        seeds = 0..1000;
+    }
     let wanted = |name: &str| arguments.bug.as_ref().is_none_or(|bug| bug == name);
     for bug in strake_engine::planted::Planted::ALL {
         if !wanted(&format!("{bug:?}")) {
             continue;
         }
-        let found = planted::find(bug, 1000, arguments.every.unwrap_or(200));
+        let found = planted::find(bug, seeds.clone(), arguments.every.unwrap_or(200));
         println!("{found}");
         all_found &= found.is_found();
     }

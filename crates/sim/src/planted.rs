@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use strake_engine::format::superblock::Consistency;
@@ -44,7 +45,7 @@ impl std::fmt::Display for Found {
         };
         write!(f, "{:<28}", format!("{:?}", self.bug))?;
         match (&self.by_seed, &self.by_case) {
-            (Some((seeds, why)), _) => write!(f, "random, seed {seeds}: {}", first(why))?,
+            (Some((seeds, why)), _) => write!(f, "random, after {seeds} seeds: {}", first(why))?,
             (None, Some((cases, why))) => write!(f, "explore, case {cases}: {}", first(why))?,
             (None, None) => write!(f, "NOT FOUND")?,
         }
@@ -52,18 +53,19 @@ impl std::fmt::Display for Found {
     }
 }
 
-/// Plants a bug on this thread and looks for it: first random runs, then exploring.
-pub fn find(bug: Planted, seeds: u64, cases: usize) -> Found {
+/// Plants a bug on this thread and looks for it: first these random runs, then exploring.
+pub fn find(bug: Planted, seeds: Range<u64>, cases: usize) -> Found {
     let began = Instant::now();
     plant(Some(bug));
-    let by_seed = (0..seeds).find_map(|seed| {
+    let first = seeds.start;
+    let by_seed = seeds.into_iter().find_map(|seed| {
         let plan = generate::plan(seed, Kind::Small, None);
         let why = runner::execute(&plan).err()?;
         plant(None);
         // A failure without the bug would be another bug.
         let ours = runner::execute(&plan).is_ok();
         plant(Some(bug));
-        ours.then_some((seed, why))
+        ours.then_some((seed - first, why))
     });
     let by_case = match by_seed {
         Some(_) => None,
