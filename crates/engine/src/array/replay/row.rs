@@ -155,9 +155,11 @@ impl<'a> Row<'a> {
     }
 
     /// No log that can be read everywhere would have the newest entry: what is found may be an older
-    /// one. (The region is resynced, and what is missing there is suspect.)
+    /// one. (The region is resynced, and what is missing there is suspect.) Where every log was read
+    /// nothing is hidden, also when all of them are of members being refilled.
     fn is_hidden(&self) -> bool {
-        self.parities() & self.attached != 0 && !self.vouched
+        let unreadable = self.unreadable_logs & !mask(self.data());
+        self.parities() & self.attached != 0 && !self.vouched && unreadable != 0
     }
 
     /// Whether the row is as it should be.
