@@ -240,7 +240,7 @@ impl Served {
                 durable,
             },
             IoKind::ReadMeta => {
-                let mut buffer = Buffer::heap(length);
+                let mut buffer = pooled(&self.pool, length);
                 let into = buffer.lend_inbound(0..length);
                 token = META | u64::from(self.keep_meta(io.token, buffer, true));
                 DriveOp::Read {
@@ -294,10 +294,7 @@ impl Served {
 
     /// A record of the parity log, from the memory of the operations that it speaks of.
     fn log_buffer(&mut self, record: RecordId, length: usize) -> Buffer {
-        let mut buffer = self
-            .pool
-            .alloc(length)
-            .unwrap_or_else(|| Buffer::heap(length));
+        let mut buffer = pooled(&self.pool, length);
         let (slots, clients) = (&self.slots, &self.clients);
         let source = |source: LogSource, length: usize| -> &[u8] {
             match source {
@@ -363,12 +360,7 @@ impl Served {
         }
         if slots[slot].is_none() {
             let bytes = self.engine.op_plan(op).0.slot_bytes();
-            // The engine keeps within the pool's size; what fragmentation denies comes from the heap.
-            slots[slot] = Some(
-                self.pool
-                    .alloc(bytes)
-                    .unwrap_or_else(|| Buffer::heap(bytes)),
-            );
+            slots[slot] = Some(pooled(&self.pool, bytes));
         }
     }
 
@@ -515,4 +507,10 @@ fn io_error(error: DriveError) -> IoError {
 /// The place on its core of the array that a token belongs to.
 pub(crate) fn slot_of(token: u64) -> usize {
     (token >> SLOT_SHIFT) as usize
+}
+
+/// Memory of the pool. The engine keeps within its size; what fragmentation denies comes from the
+/// heap.
+fn pooled(pool: &Pool, bytes: usize) -> Buffer {
+    pool.alloc(bytes).unwrap_or_else(|| Buffer::heap(bytes))
 }

@@ -1,8 +1,9 @@
 //! The start after a crash: the log is read, and the rows it speaks of are made whole.
 //!
 //! ```text
-//! read every ring → newest entry of each row → read what it wrote → resolve ([`row`])
-//!   → torn blocks listed durably → parities (and lost data) written → flush → epoch raised
+//! read every ring ([`scan`]) → newest entry of each row → read what it wrote
+//!   → resolve ([`row`]) → torn blocks listed durably → parities (and lost data) written
+//!   → flush → epoch raised
 //! ```
 //!
 //! The superblocks are saved before it, naming the log that is replayed: members that are missing
@@ -14,25 +15,19 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::format::Extent;
-use crate::format::log::record::{self, Entry, RECORD_ALIGN};
-use crate::format::log::ring;
+use crate::format::log::record::Entry;
 use crate::format::superblock::MemberState;
 use crate::format::torn::{TornExtent, TornKind};
 use row::{Known, Row};
+use scan::Scans;
 
 mod row;
+mod scan;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of one read of a ring.
-const CHUNK_BYTES: u64 = 1 << 20;
-/// Reads of a ring in flight.
-const CHUNKS_MAX: usize = 8;
 /// Rows being made whole at a time.
 const SEGMENTS_MAX: usize = 64;
-/// Pages of a ring that cannot be read, and none that can, before its drive counts as lost.
-const BAD_PAGES_MAX: u32 = 32;
 /// Index of the tokens of the flush at the end; others name a read or a segment.
 const FLUSH: u32 = 0xff_ffff;
 
@@ -41,18 +36,6 @@ pub(super) struct Found {
     entry: Entry,
     /// Payloads by member.
     payloads: Vec<(u16, Vec<u8>)>,
-}
-
-/// Reading one member's ring.
-struct Scan {
-    member: MemberIndex,
-    bytes: Vec<u8>,
-    /// Ranges to be read.
-    todo: Vec<Extent>,
-    reading: Vec<Option<Extent>>,
-    /// Something could be read.
-    answers: bool,
-    bad_pages: u32,
 }
 
 /// What a segment's I/O is for.
@@ -84,8 +67,7 @@ struct Segment {
 /// The replay under way.
 pub(super) struct Replayer {
     from: Replay,
-    members: VecDeque<MemberIndex>,
-    scan: Option<Scan>,
+    scans: Scans,
     /// Every ring has been read.
     scanned: bool,
     /// Entries below are retired, as some record says.
@@ -129,8 +111,7 @@ impl Array {
         let members = self.live_members().collect();
         self.replayer = Some(Box::new(Replayer {
             from,
-            members,
-            scan: None,
+            scans: Scans::begin(members, self.memory_total as usize),
             scanned: false,
             retired: 0,
             found: BTreeMap::new(),
@@ -145,7 +126,7 @@ impl Array {
             regions_left: false,
             stepping: false,
         }));
-        self.replay_scan_next(out);
+        self.scan_step(out);
     }
 
     /// A save of the start is durable, or may go on as if.
@@ -167,58 +148,6 @@ impl Array {
         self.replayer.as_mut().expect("a replay is under way")
     }
 
-    fn replay_scan_next(&mut self, out: &mut Vec<Action>) {
-        let area = ring(self.meta.superblock().areas.log);
-        let Some(member) = self.replayer().members.pop_front() else {
-            return self.replay_rows(out);
-        };
-        let mut todo = Vec::new();
-        let mut at = 0;
-        while at < area.length {
-            let length = CHUNK_BYTES.min(area.length - at);
-            todo.push(Extent::new(at, length));
-            at += length;
-        }
-        todo.reverse();
-        self.replayer().scan = Some(Scan {
-            member,
-            bytes: vec![0; area.length as usize],
-            todo,
-            reading: Vec::new(),
-            answers: false,
-            bad_pages: 0,
-        });
-        self.replay_scan_read(out);
-    }
-
-    fn replay_scan_read(&mut self, out: &mut Vec<Action>) {
-        let area = ring(self.meta.superblock().areas.log);
-        let scan = self.replayer().scan.as_mut().expect("a ring is read");
-        let member = scan.member;
-        let mut reads = Vec::new();
-        while scan.reading.iter().flatten().count() < CHUNKS_MAX
-            && let Some(extent) = scan.todo.pop()
-        {
-            let free = scan.reading.iter().position(Option::is_none);
-            let slot = free.unwrap_or_else(|| {
-                scan.reading.push(None);
-                scan.reading.len() - 1
-            });
-            scan.reading[slot] = Some(extent);
-            reads.push((slot, extent));
-        }
-        for (slot, extent) in reads {
-            let io = Io {
-                token: Token::new(Class::Replay, slot as u32, u32::from(member.0)),
-                member,
-                offset: area.offset + extent.offset,
-                length: extent.length as u32,
-                kind: IoKind::ReadMeta,
-            };
-            self.member_io(io, out);
-        }
-    }
-
     pub(super) fn replay_io_done(
         &mut self,
         token: Token,
@@ -233,123 +162,10 @@ impl Array {
             self.replayer().flushing -= 1;
             return self.replay_step(out);
         }
-        if self.replayer().scan.is_some() {
-            self.replay_scanned(token, result, bytes, out);
+        if !self.replayer().scanned {
+            self.scan_io_done(token, result, bytes, out);
         } else {
             self.segment_io_done(token, result, bytes, out);
-        }
-    }
-
-    fn replay_scanned(
-        &mut self,
-        token: Token,
-        result: Result<(), IoError>,
-        bytes: &[u8],
-        out: &mut Vec<Action>,
-    ) {
-        let member = MemberIndex(token.part() as u16);
-        self.member_io_ended(member);
-        let replayer = self.replayer.as_mut().expect("a replay is under way");
-        let scan = replayer.scan.as_mut().expect("a ring is read");
-        let extent = scan.reading[token.index() as usize]
-            .take()
-            .expect("a read is under way");
-        match result {
-            Ok(()) => {
-                scan.answers = true;
-                let at = extent.offset as usize;
-                scan.bytes[at..at + bytes.len()].copy_from_slice(bytes);
-            }
-            Err(IoError::Range) if extent.length > RECORD_ALIGN as u64 => {
-                // Which page is it?
-                let step = RECORD_ALIGN as u64;
-                let pages = (extent.offset..extent.offset + extent.length).step_by(RECORD_ALIGN);
-                scan.todo.extend(pages.map(|at| Extent::new(at, step)));
-            }
-            Err(error) => {
-                scan.bad_pages += 1;
-                let silent = !scan.answers && scan.bad_pages >= BAD_PAGES_MAX;
-                if error == IoError::Gone {
-                    scan.todo.clear();
-                    self.read_failed(member, error, out);
-                } else if silent && self.survives_without(member) {
-                    // Not a bad block here and there: waiting for each page helps nobody.
-                    self.replayer()
-                        .scan
-                        .as_mut()
-                        .expect("a ring is read")
-                        .todo
-                        .clear();
-                    let why = "nothing can be read of its log";
-                    self.drop_member(member, MemberState::Failed, why, out);
-                }
-                // A member that is lost takes its log with it.
-                let lives = self.members[member.at()].is_live();
-                let replayer = self.replayer();
-                if lives && !replayer.unreadable.contains(&member) {
-                    replayer.unreadable.push(member);
-                }
-            }
-        }
-        let scan = self.replayer().scan.as_ref().expect("a ring is read");
-        if !scan.todo.is_empty() {
-            self.replay_scan_read(out);
-        } else if scan.reading.iter().all(Option::is_none) {
-            let scan = self.replayer().scan.take().expect("a ring is read");
-            let it = &self.members[member.at()];
-            let whole = it.is_live() && it.state == MemberState::Active;
-            let replayer = self.replayer();
-            replayer.vouches[member.at()] = whole && !replayer.unreadable.contains(&member);
-            self.replay_parse(&scan);
-            self.replay_scan_next(out);
-        }
-    }
-
-    /// Takes every whole record of the epoch before out of a ring's bytes.
-    fn replay_parse(&mut self, scan: &Scan) {
-        let area = ring(self.meta.superblock().areas.log);
-        let array_uuid = self.meta.superblock().array_uuid;
-        let member_uuid = self.members[scan.member.at()].uuid;
-        let replayer = self.replayer.as_mut().expect("a replay is under way");
-        let mut at = 0;
-        let mut entries = Vec::new();
-        while at < scan.bytes.len() {
-            let raw = &scan.bytes[at..];
-            let record = record::claimed_bytes(raw)
-                .and_then(|_| record::decode(raw, area.offset + at as u64).ok())
-                .filter(|record| {
-                    record.head.array_uuid == array_uuid
-                        && record.head.member_uuid == member_uuid
-                        && record.head.epoch == replayer.from.epoch
-                        && record.head.lineage == replayer.from.lineage
-                });
-            let Some(record) = record else {
-                at += RECORD_ALIGN;
-                continue;
-            };
-            let (here, bytes) = (at, record.bytes);
-            at += bytes;
-            replayer.retired = replayer.retired.max(record.head.oldest);
-            for (number, entry) in (record.head.number << 16..).zip(record.entries) {
-                let order = if planted::on(Planted::SeparateRings) {
-                    number
-                } else {
-                    entry.head.sequence
-                };
-                entries.push((here, order, entry));
-            }
-        }
-        // Nearly all of a full ring is retired, as its last record says: only of the rest anything
-        // is kept.
-        let retired = replayer.retired;
-        entries.retain(|(_, _, entry)| entry.head.sequence >= retired);
-        for (at, order, entry) in entries {
-            let payload = scan.bytes[at..][entry.payload.clone()].to_vec();
-            let found = replayer.found.entry(order).or_insert_with(|| Found {
-                entry,
-                payloads: Vec::new(),
-            });
-            found.payloads.push((scan.member.0, payload));
         }
     }
 

@@ -35,7 +35,7 @@ enum Sort {
     Log,
 }
 
-fn superblock(level: Level, members: usize, strip: u64) -> Superblock {
+pub(super) fn superblock(level: Level, members: usize, strip: u64) -> Superblock {
     let shape = GeometryRequest {
         level,
         members,

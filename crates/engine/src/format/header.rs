@@ -82,6 +82,16 @@ pub(super) fn stated_bytes(raw: &[u8]) -> usize {
     bytes::get_u32(raw, BYTES) as usize
 }
 
+/// What a header says; `raw` holds at least that. Not yet checked.
+pub(super) fn unchecked(raw: &[u8]) -> Header {
+    Header {
+        own_offset: bytes::get_u64(raw, OWN_OFFSET),
+        array_uuid: bytes::get_uuid(raw, ARRAY_UUID),
+        member_uuid: bytes::get_uuid(raw, MEMBER_UUID),
+        generation: bytes::get_u64(raw, GENERATION),
+    }
+}
+
 impl Kind {
     /// Writes the header and, last, the checksum. `out` has the structure's length and its other
     /// fields are already in place.
@@ -131,12 +141,7 @@ impl Kind {
         if !bytes::is_zero(bytes::slice(raw, RESERVED)) {
             return Err(self.reserved(found_at));
         }
-        Ok(Header {
-            own_offset: says,
-            array_uuid: bytes::get_uuid(raw, ARRAY_UUID),
-            member_uuid: bytes::get_uuid(raw, MEMBER_UUID),
-            generation: bytes::get_u64(raw, GENERATION),
-        })
+        Ok(unchecked(raw))
     }
 
     fn check_whole(&self, raw: &[u8], offset: u64) -> Result<(), FormatError> {

@@ -35,7 +35,7 @@ use std::ops::Range;
 
 use super::super::bytes::{self, Field, field, tiles};
 use super::super::error::FormatError;
-use super::super::header::{HEADER_BYTES, Header, Kind};
+use super::super::header::{self, HEADER_BYTES, Header, Kind};
 use uuid::Uuid;
 
 #[cfg(test)]
@@ -278,6 +278,30 @@ pub struct Record {
     pub entries: Vec<Entry>,
 }
 
+/// Who has written a record, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// Array.
+    pub array_uuid: Uuid,
+    /// Member.
+    pub member_uuid: Uuid,
+    /// Array epoch.
+    pub epoch: u64,
+    /// Array lineage.
+    pub lineage: Uuid,
+}
+
+/// A whole record in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// Whose, where, which.
+    pub head: RecordHead,
+    /// Bytes of the record.
+    pub bytes: usize,
+    /// The greatest sequence of its entries, if it has any.
+    pub last_sequence: Option<u64>,
+}
+
 /// Length that the record at the start of `raw` claims, if something like a record begins there.
 pub fn claimed_bytes(raw: &[u8]) -> Option<usize> {
     if raw.len() < RECORD_HEAD_BYTES || raw[..8] != MAGIC {
@@ -288,12 +312,62 @@ pub fn claimed_bytes(raw: &[u8]) -> Option<usize> {
     (whole && (RECORD_ALIGN..=RECORD_BYTES_MAX).contains(&length)).then_some(length)
 }
 
+/// The same for a record of `owner` at device offset `found_at`: with `None` it can be no other.
+/// Looks at the head only; what it says is not yet checked.
+pub fn claimed_by(raw: &[u8], found_at: u64, owner: &Owner) -> Option<usize> {
+    let length = claimed_bytes(raw)?;
+    let says = header::unchecked(raw);
+    let is_theirs = says.own_offset == found_at
+        && says.array_uuid == owner.array_uuid
+        && says.member_uuid == owner.member_uuid
+        && bytes::get_u64(raw, EPOCH) == owner.epoch
+        && bytes::get_uuid(raw, LINEAGE) == owner.lineage;
+    is_theirs.then_some(length)
+}
+
 /// Reads the record at the start of `raw`, found at device offset `found_at`. The caller compares
 /// array, member, epoch and lineage.
 ///
 /// # Errors
 /// Those of [`Kind::open`]; `Field` for entries that contradict each other or the record.
 pub fn decode(raw: &[u8], found_at: u64) -> Result<Record, FormatError> {
+    let mut entries = Vec::new();
+    let (head, bytes) = check(raw, found_at, |entry| {
+        entries.push(Entry {
+            head: entry.head,
+            checksums: entry.checksums().collect(),
+            payload: entry.payload,
+        });
+    })?;
+    Ok(Record {
+        head,
+        bytes,
+        entries,
+    })
+}
+
+/// As [`decode`], with the same errors, but keeps nothing of the entries.
+///
+/// # Errors
+/// As above.
+pub fn summary(raw: &[u8], found_at: u64) -> Result<Summary, FormatError> {
+    let mut last_sequence = None;
+    let (head, bytes) = check(raw, found_at, |entry| {
+        last_sequence = last_sequence.max(Some(entry.head.sequence));
+    })?;
+    Ok(Summary {
+        head,
+        bytes,
+        last_sequence,
+    })
+}
+
+/// Checks all of a record, shows its entries one after the other, and returns its head and length.
+fn check(
+    raw: &[u8],
+    found_at: u64,
+    mut show: impl FnMut(RawEntry<'_>),
+) -> Result<(RecordHead, usize), FormatError> {
     let length = claimed_bytes(raw).unwrap_or(RECORD_ALIGN);
     let kind = kind(length);
     let header = kind.open(raw, found_at)?;
@@ -305,7 +379,6 @@ pub fn decode(raw: &[u8], found_at: u64) -> Result<Record, FormatError> {
     if !(RECORD_HEAD_BYTES..=length).contains(&payload) {
         return Err(kind.field(found_at, "payload", payload, "must lie in the record"));
     }
-    let mut entries = Vec::new();
     let (mut at, mut next_payload) = (RECORD_HEAD_BYTES, payload);
     for _ in 0..bytes::get_u32(raw, ENTRIES) {
         let entry = decode_entry(&raw[at..payload]).ok_or_else(|| {
@@ -317,7 +390,7 @@ pub fn decode(raw: &[u8], found_at: u64) -> Result<Record, FormatError> {
         }
         at += entry.head.bytes();
         next_payload = entry.payload.end;
-        entries.push(entry);
+        show(entry);
     }
     if at != payload {
         return Err(kind.field(
@@ -327,22 +400,33 @@ pub fn decode(raw: &[u8], found_at: u64) -> Result<Record, FormatError> {
             "must begin behind the last entry",
         ));
     }
-    Ok(Record {
-        head: RecordHead {
-            array_uuid: header.array_uuid,
-            member_uuid: header.member_uuid,
-            epoch: bytes::get_u64(raw, EPOCH),
-            lineage: bytes::get_uuid(raw, LINEAGE),
-            own_offset: found_at,
-            number: header.generation,
-            oldest: bytes::get_u64(raw, OLDEST),
-        },
-        bytes: length,
-        entries,
-    })
+    let head = RecordHead {
+        array_uuid: header.array_uuid,
+        member_uuid: header.member_uuid,
+        epoch: bytes::get_u64(raw, EPOCH),
+        lineage: bytes::get_uuid(raw, LINEAGE),
+        own_offset: found_at,
+        number: header.generation,
+        oldest: bytes::get_u64(raw, OLDEST),
+    };
+    Ok((head, length))
 }
 
-fn decode_entry(raw: &[u8]) -> Option<Entry> {
+/// An entry where it was read.
+struct RawEntry<'a> {
+    head: EntryHead,
+    raw_checksums: &'a [u8],
+    payload: Range<usize>,
+}
+
+impl RawEntry<'_> {
+    fn checksums(&self) -> impl Iterator<Item = u32> {
+        let each = self.raw_checksums.chunks_exact(4);
+        each.map(|raw| bytes::get_u32(raw, field(0, 4)))
+    }
+}
+
+fn decode_entry(raw: &[u8]) -> Option<RawEntry<'_>> {
     if raw.len() < ENTRY_HEAD_BYTES {
         return None;
     }
@@ -372,15 +456,10 @@ fn decode_entry(raw: &[u8]) -> Option<Entry> {
     if !sound {
         return None;
     }
-    let checksums = raw[ENTRY_HEAD_BYTES..]
-        .chunks_exact(4)
-        .take(head.checksums())
-        .map(|raw| bytes::get_u32(raw, field(0, 4)))
-        .collect();
     let payload = bytes::get_u32(raw, ENTRY_PAYLOAD) as usize;
-    Some(Entry {
+    Some(RawEntry {
         head,
-        checksums,
+        raw_checksums: &raw[ENTRY_HEAD_BYTES..][..4 * head.checksums()],
         payload: payload..payload.checked_add(head.payload_bytes())?,
     })
 }

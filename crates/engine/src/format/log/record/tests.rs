@@ -54,6 +54,40 @@ fn a_record_comes_back_as_it_was_written() {
         assert_eq!(entry.checksums, (10..16).collect::<Vec<u32>>());
         assert_eq!(raw[entry.payload.clone()], [fill; 1024]);
     }
+    let short = summary(&raw, 1 << 20).expect("whole");
+    assert_eq!((short.head, short.bytes), (record.head, record.bytes));
+    assert_eq!(short.last_sequence, Some(9));
+}
+
+#[test]
+fn a_record_is_claimed_by_who_wrote_it_and_where() {
+    let raw = written();
+    let owner = Owner {
+        array_uuid: Uuid::from_u128(1),
+        member_uuid: Uuid::from_u128(2),
+        epoch: 3,
+        lineage: Uuid::from_u128(4),
+    };
+    let (other, place) = (Uuid::from_u128(9), 1 << 20);
+    assert_eq!(claimed_by(&raw, place, &owner), Some(raw.len()));
+    assert_eq!(claimed_by(&raw, 2 << 20, &owner), None);
+    for stranger in [
+        Owner {
+            array_uuid: other,
+            ..owner
+        },
+        Owner {
+            member_uuid: other,
+            ..owner
+        },
+        Owner { epoch: 4, ..owner },
+        Owner {
+            lineage: other,
+            ..owner
+        },
+    ] {
+        assert_eq!(claimed_by(&raw, place, &stranger), None);
+    }
 }
 
 #[test]
