@@ -399,22 +399,9 @@ impl Array {
     /// What has been read of the drives may lie in their caches, from writes that a crash cut off: a
     /// start relies on it, so it must stay.
     fn start_flush(&mut self, out: &mut Vec<Action>) {
-        let members: Vec<MemberIndex> = self
-            .live_members()
-            .filter(|member| self.members[member.at()].volatile)
-            .collect();
-        self.start_flushes = members.len() as u32;
-        for &member in &members {
-            let io = Io {
-                token: Token::new(Class::Meta, meta::START_FLUSH, u32::from(member.0)),
-                member,
-                offset: 0,
-                length: 0,
-                kind: IoKind::Flush,
-            };
-            self.member_io(io, out);
-        }
-        if members.is_empty() {
+        let volatile = |member: &Member| member.volatile;
+        self.start_flushes = self.flush(Class::Meta, meta::START_FLUSH, volatile, out);
+        if self.start_flushes == 0 {
             self.started(out);
         }
     }
@@ -714,6 +701,33 @@ impl Array {
     fn member_io(&mut self, io: Io, out: &mut Vec<Action>) {
         self.members[io.member.at()].in_flight += 1;
         out.push(Action::Io(io));
+    }
+
+    /// Flushes the live members of which `which` says so, and returns how many they are. The parts
+    /// of the tokens name them.
+    fn flush(
+        &mut self,
+        class: Class,
+        index: u32,
+        which: impl Fn(&Member) -> bool,
+        out: &mut Vec<Action>,
+    ) -> u32 {
+        let mut flushed = 0;
+        for place in 0..self.members.len() {
+            if !self.members[place].is_live() || !which(&self.members[place]) {
+                continue;
+            }
+            let io = Io {
+                token: Token::new(class, index, place as u32),
+                member: MemberIndex(place as u16),
+                offset: 0,
+                length: 0,
+                kind: IoKind::Flush,
+            };
+            self.member_io(io, out);
+            flushed += 1;
+        }
+        flushed
     }
 
     fn member_io_ended(&mut self, member: MemberIndex) {

@@ -452,18 +452,8 @@ impl Array {
                 if !self.regions.is_quiet() {
                     return;
                 }
-                let live: Vec<MemberIndex> = self.live_members().collect();
-                self.pending.stop = Some((id, StopStage::Flushing(live.len() as u32)));
-                for member in live {
-                    let io = Io {
-                        token: Token::new(Class::Meta, meta::STOP_FLUSH, u32::from(member.0)),
-                        member,
-                        offset: 0,
-                        length: 0,
-                        kind: IoKind::Flush,
-                    };
-                    self.member_io(io, out);
-                }
+                let left = self.flush(Class::Meta, meta::STOP_FLUSH, |_| true, out);
+                self.pending.stop = Some((id, StopStage::Flushing(left)));
             }
             StopStage::Flushing(_) => {}
             StopStage::Saving => {

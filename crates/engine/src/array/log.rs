@@ -724,24 +724,11 @@ impl Array {
             self.log.flush_again = true;
             return;
         }
-        let members: Vec<MemberIndex> = self
-            .live_members()
-            .filter(|member| self.members[member.at()].volatile)
-            .collect();
         let mark = self.log_flush_mark();
         self.log.counters.flushes += 1;
-        self.log.flush = Some((members.len() as u32, mark, false));
-        for &member in &members {
-            let io = Io {
-                token: Token::new(Class::Log, FLUSH, u32::from(member.0)),
-                member,
-                offset: 0,
-                length: 0,
-                kind: IoKind::Flush,
-            };
-            self.member_io(io, out);
-        }
-        if members.is_empty() {
+        let left = self.flush(Class::Log, FLUSH, |member| member.volatile, out);
+        self.log.flush = Some((left, mark, false));
+        if left == 0 {
             self.log.flush = Some((1, mark, false));
             self.log_flush_ended(false, out);
         }

@@ -293,7 +293,9 @@ impl Array {
         if !std::mem::replace(&mut replayer.flushed, true) {
             // Also what no entry speaks of: what is read from now on stays.
             replayer.found.clear();
-            if self.replay_flush(out) {
+            let left = self.flush(Class::Replay, FLUSH, |member| member.volatile, out);
+            self.replayer().flushing = left;
+            if left > 0 {
                 return;
             }
         }
@@ -304,26 +306,6 @@ impl Array {
         if self.replayer.is_some() && !self.regions.is_changing() {
             self.replay_end(out);
         }
-    }
-
-    /// What was written is made durable. True: that takes a while.
-    fn replay_flush(&mut self, out: &mut Vec<Action>) -> bool {
-        let members: Vec<MemberIndex> = self
-            .live_members()
-            .filter(|member| self.members[member.at()].volatile)
-            .collect();
-        self.replayer().flushing = members.len() as u32;
-        for &member in &members {
-            let io = Io {
-                token: Token::new(Class::Replay, FLUSH, u32::from(member.0)),
-                member,
-                offset: 0,
-                length: 0,
-                kind: IoKind::Flush,
-            };
-            self.member_io(io, out);
-        }
-        !members.is_empty()
     }
 
     /// A job of the region map has ended.

@@ -537,19 +537,8 @@ impl Array {
         if self.read_only {
             return self.request_ended(id, out);
         }
-        let live: Vec<MemberIndex> = self.live_members().collect();
         self.requests[id.0].flush_mark = self.log_flush_mark();
-        self.requests[id.0].parts = live.len() as u32;
-        for member in live {
-            let io = Io {
-                token: Token::new(Class::Flush, id.0, u32::from(member.0)),
-                member,
-                offset: 0,
-                length: 0,
-                kind: IoKind::Flush,
-            };
-            self.member_io(io, out);
-        }
+        self.requests[id.0].parts = self.flush(Class::Flush, id.0, |_| true, out);
         if self.requests[id.0].parts == 0 {
             self.requests[id.0].error = Some(BlockError::Unavailable);
             self.request_ended(id, out);

@@ -206,22 +206,9 @@ impl Array {
             .iter()
             .any(|who| matches!(who, SaveFor::Op(_)));
         self.torn.stage = Stage::Flush;
-        let members: Vec<MemberIndex> = self
-            .live_members()
-            .filter(|member| heals && self.members[member.at()].volatile)
-            .collect();
-        self.torn.outstanding = members.len() as u32;
-        for &member in &members {
-            let io = Io {
-                token: Token::new(Class::Torn, FLUSH, u32::from(member.0)),
-                member,
-                offset: 0,
-                length: 0,
-                kind: IoKind::Flush,
-            };
-            self.member_io(io, out);
-        }
-        if members.is_empty() {
+        let which = |member: &Member| heals && member.volatile;
+        self.torn.outstanding = self.flush(Class::Torn, FLUSH, which, out);
+        if self.torn.outstanding == 0 {
             self.torn_catch_up(out);
         }
     }
