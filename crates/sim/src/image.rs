@@ -1,13 +1,48 @@
 //! What is on a drive: pages that clones share until one of them is changed, so that a snapshot of
 //! a whole array costs next to nothing.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
 
-type Page = Rc<[u8; PAGE_BYTES]>;
+type Page = Rc<Content>;
+
+/// What a page holds, with its hash once that was asked for: pages are shared by thousands of
+/// images that are told apart.
+#[derive(Clone)]
+struct Content {
+    bytes: [u8; PAGE_BYTES],
+    hash: Cell<Option<u64>>,
+}
+
+impl Content {
+    fn page(bytes: [u8; PAGE_BYTES]) -> Page {
+        let hash = Cell::new(None);
+        Rc::new(Content { bytes, hash })
+    }
+
+    fn hash(&self) -> u64 {
+        self.hash.get().unwrap_or_else(|| {
+            let mut hash = 0;
+            for word in self.bytes.chunks_exact(8) {
+                let word = word.try_into().expect("eight");
+                mix(&mut hash, u64::from_le_bytes(word));
+            }
+            self.hash.set(Some(hash));
+            hash
+        })
+    }
+}
+
+/// The bytes of a page that no other image shares, to be changed.
+fn own(page: &mut Page) -> &mut [u8; PAGE_BYTES] {
+    let content = Rc::make_mut(page);
+    content.hash.set(None);
+    &mut content.bytes
+}
 
 const ZEROES: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
@@ -39,7 +74,7 @@ impl Image {
 
     /// Every byte becomes `byte`.
     pub fn fill(&mut self, byte: u8) {
-        let page = (byte != 0).then(|| Rc::new([byte; PAGE_BYTES]));
+        let page = (byte != 0).then(|| Content::page([byte; PAGE_BYTES]));
         self.pages.fill(page);
     }
 
@@ -51,7 +86,9 @@ impl Image {
             let within = at % PAGE_BYTES;
             let take = (PAGE_BYTES - within).min(out.len() - done);
             match &self.pages[at / PAGE_BYTES] {
-                Some(page) => out[done..done + take].copy_from_slice(&page[within..within + take]),
+                Some(page) => {
+                    out[done..done + take].copy_from_slice(&page.bytes[within..within + take])
+                }
                 None => out[done..done + take].fill(0),
             }
             done += take;
@@ -70,10 +107,10 @@ impl Image {
             match <&[u8; PAGE_BYTES]>::try_from(now) {
                 // Most pages of a superblock are zeroes.
                 Ok(whole) if *whole == ZEROES => *page = None,
-                Ok(whole) => *page = Some(Rc::new(*whole)),
+                Ok(whole) => *page = Some(Content::page(*whole)),
                 Err(_) => {
-                    let page = page.get_or_insert_with(|| Rc::new([0; PAGE_BYTES]));
-                    Rc::make_mut(page)[within..within + now.len()].copy_from_slice(now);
+                    let page = page.get_or_insert_with(|| Content::page(ZEROES));
+                    own(page)[within..within + now.len()].copy_from_slice(now);
                 }
             }
             rest = later;
@@ -91,7 +128,7 @@ impl Image {
             if take == PAGE_BYTES {
                 *page = None;
             } else if let Some(page) = page {
-                Rc::make_mut(page)[within..within + take].fill(0);
+                own(page)[within..within + take].fill(0);
             }
             at += take;
         }
@@ -129,9 +166,7 @@ impl Image {
     pub fn each_change(&self, base: &Image, mut changed: impl FnMut(usize, u64)) {
         for (index, (page, base)) in self.pages.iter().zip(&base.pages).enumerate() {
             if !same(page, base) {
-                let mut hash = 0;
-                hash_page(page, &mut hash);
-                changed(index, hash);
+                changed(index, hash_page(page));
             }
         }
     }
@@ -147,17 +182,13 @@ impl Image {
                 continue;
             }
             mix(hash, index as u64);
-            hash_page(page, hash);
+            mix(hash, hash_page(page));
         }
     }
 }
 
-fn hash_page(page: &Option<Page>, hash: &mut u64) {
-    if let Some(page) = page {
-        for word in page.chunks_exact(8) {
-            mix(hash, u64::from_le_bytes(word.try_into().expect("eight")));
-        }
-    }
+fn hash_page(page: &Option<Page>) -> u64 {
+    page.as_ref().map_or(0, |page| page.hash())
 }
 
 /// Adds a number to a hash.
