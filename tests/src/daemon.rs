@@ -192,8 +192,19 @@ impl Daemon {
         socket: &Path,
         arguments: impl IntoIterator<Item = S>,
     ) -> Reply {
+        self.strake_with(&[], socket, arguments)
+    }
+
+    /// Runs a command with another socket and these environment variables.
+    pub fn strake_with<S: AsRef<OsStr>>(
+        &self,
+        environment: &[(&str, &str)],
+        socket: &Path,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Reply {
         let mut command = Command::new("timeout");
         command
+            .envs(environment.iter().copied())
             .args(["-k", "5", COMMAND_LIMIT_SECONDS])
             .arg(program::strake())
             .arg("--socket")

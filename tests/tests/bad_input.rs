@@ -369,6 +369,39 @@ fn a_second_daemon_on_the_same_socket_or_state() {
     assert_eq!(daemon.show("a")["state"], "healthy");
 }
 
+/// A kernel of the other kind of processor.
+const FOREIGN_KERNEL: &str = if cfg!(target_arch = "aarch64") {
+    "avx2"
+} else {
+    "neon"
+};
+
+#[test]
+fn a_parity_kernel_that_cannot_run() {
+    let daemon = Daemon::start();
+    let (socket, state) = (daemon.path("other.sock"), daemon.path("other-state"));
+    let serve = ["daemon", "--state-dir", state.to_str().unwrap()];
+    let engine = ["bench", "engine", "--seconds", "0.1", "--drives", "null:3"];
+    let log: [&str; 4] = ["bench", "log", "--seconds", "0.1"];
+    let computing: [&[&str]; 4] = [&engine, &log, &["bench", "codec"], &serve];
+    for (kernel, why) in [("abacus", "does not exist"), (FOREIGN_KERNEL, "lacks")] {
+        let forced = [("STRAKE_KERNEL", kernel)];
+        for arguments in computing {
+            let reply = daemon.strake_with(&forced, &socket, arguments).with_code(1);
+            // The plain kernel is among those that every machine can run.
+            reply.says(&["STRAKE_KERNEL", kernel, why, "plain"]);
+            assert_eq!(reply.stdout, "", "nothing was measured");
+        }
+        // What computes no parity does not ask.
+        let asking = daemon.strake_with(&forced, &daemon.socket(), ["array", "list"]);
+        asking.with_code(0);
+    }
+    assert!(!state.exists() && !socket.exists());
+    let forced = [("STRAKE_KERNEL", "plain")];
+    let reply = daemon.strake_with(&forced, &socket, engine);
+    reply.with_code(0).says(&["kernel plain"]);
+}
+
 #[test]
 fn errors_are_json_when_json_is_asked_for() {
     let daemon = Daemon::start();

@@ -120,8 +120,10 @@ pub struct EngineArgs {
 /// Runs a benchmark and prints its report.
 ///
 /// # Errors
-/// Parameters that make no array; drives that cannot be opened; requests that failed.
+/// Parameters that make no array; drives that cannot be opened; requests that failed; a
+/// parity kernel asked for that this machine cannot run.
 pub fn run(bench: &Bench, json: bool) -> anyhow::Result<()> {
+    strake_codec::kernel_choice()?;
     match bench {
         Bench::Engine(args) => {
             let report = engine(args)?;

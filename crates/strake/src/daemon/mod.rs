@@ -42,6 +42,8 @@ const CORES_MAX: usize = 4;
 pub fn run(socket: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
     log_to_stderr(args.log.as_deref())?;
     abort_on_panic();
+    // Before anything is locked or made.
+    let kernel = strake_codec::kernel_choice()?;
     let run_dir = match (&args.run_dir, socket.parent()) {
         (Some(dir), _) => dir.clone(),
         (None, Some(dir)) if dir != Path::new("") => dir.to_owned(),
@@ -63,7 +65,7 @@ pub fn run(socket: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
         run_dir,
         cores: cores(args.cores),
         memory_bytes: usize::try_from(args.memory).context("--memory is too large")?,
-        kernel: strake_codec::kernel().to_string(),
+        kernel: kernel.to_string(),
     };
     announce(&config, socket.path());
     let node = Node::start(NodeConfig {
