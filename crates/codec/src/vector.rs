@@ -92,8 +92,9 @@ const AHEAD_BYTES: usize = 512;
 /// Streams that every processor's own prefetcher follows.
 const FEW: usize = 10;
 
-/// Bytes that one prefetch brings.
-const LINE_BYTES: usize = 64;
+/// Bytes that one prefetch brings: processors fetch lines in pairs. (One for each line costs more
+/// in cache than it brings from memory.)
+const HINT_BYTES: usize = 128;
 
 /// Source bytes to keep in a first-level cache of 32 KiB or more while several
 /// batches of rows use them.
@@ -138,52 +139,125 @@ pub(crate) fn is_zero<V: Vector>(isa: V::Isa, bytes: &[u8]) -> bool {
 /// Every row has one coefficient: sum the inputs, then multiply once a row.
 #[inline(always)]
 fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
-    let ahead = V::SUMS_AHEAD || job.inputs.len() + job.less.len() > FEW;
-    match (V::LONG, ahead) {
-        (true, true) => uniform_sums::<V, LONG_SPAN, true>(isa, job, whole),
-        (true, false) => uniform_sums::<V, LONG_SPAN, false>(isa, job, whole),
-        (false, true) => uniform_sums::<V, SPAN, true>(isa, job, whole),
-        (false, false) => uniform_sums::<V, SPAN, false>(isa, job, whole),
+    let first = usize::from(*job.columns.first().unwrap_or(&0));
+    let one = job.rows.is_power_of_two();
+    if one
+        && job
+            .tables
+            .coefficient(job.rows.trailing_zeros() as usize, first)
+            == 1
+    {
+        uniform_of::<V, true>(isa, job, whole);
+    } else {
+        uniform_of::<V, false>(isa, job, whole);
     }
 }
 
+/// `PLAIN`: one row, whose coefficient is 1, so that nothing of a product is made.
 #[inline(always)]
-fn uniform_sums<V: Vector, const WIDTH: usize, const AHEAD: bool>(
+fn uniform_of<V: Vector, const PLAIN: bool>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
+    let ahead = V::SUMS_AHEAD || job.inputs.len() + job.less.len() > FEW;
+    match (V::LONG, ahead) {
+        (true, true) => uniform_sums::<V, LONG_SPAN, true, PLAIN>(isa, job, whole),
+        (true, false) => uniform_sums::<V, LONG_SPAN, false, PLAIN>(isa, job, whole),
+        (false, true) => uniform_sums::<V, SPAN, true, PLAIN>(isa, job, whole),
+        (false, false) => uniform_sums::<V, SPAN, false, PLAIN>(isa, job, whole),
+    }
+}
+
+/// Bytes of a source that are looked up at a time: within them nothing is checked any more.
+const PANE_BYTES: usize = 4096;
+
+/// Sources whose panes are looked up together.
+const PANES_MAX: usize = 40;
+
+type Pane = [u8; PANE_BYTES];
+
+/// The panes of all sources from byte `at` on, as many as there are.
+#[inline(always)]
+fn panes<'p, 's: 'p>(
+    sources: impl Iterator<Item = &'s [u8]>,
+    at: usize,
+    into: &'p mut [&'s Pane; PANES_MAX],
+) -> &'p [&'s Pane] {
+    let mut count = 0;
+    for source in sources {
+        let (pane, _) = source[at..].split_first_chunk().expect("a whole pane");
+        into[count] = pane;
+        count += 1;
+    }
+    &into[..count]
+}
+
+#[inline(always)]
+fn uniform_sums<V: Vector, const WIDTH: usize, const AHEAD: bool, const PLAIN: bool>(
     isa: V::Isa,
     job: &mut Job<'_, '_>,
     whole: usize,
 ) {
+    let step = WIDTH * V::BYTES;
+    let mut start = 0;
+    if job.inputs.len() + job.less.len() <= PANES_MAX {
+        let mut found = [&[0; PANE_BYTES]; PANES_MAX];
+        while whole - start >= PANE_BYTES {
+            let sources = job.inputs.iter().chain(job.less).copied();
+            let panes = panes(sources, start, &mut found);
+            for number in 0..PANE_BYTES / step {
+                let within = number * step;
+                let mut sum = [V::zero(isa); WIDTH];
+                let mut pairs = panes.chunks_exact(2);
+                for pair in &mut pairs {
+                    let first = fetch::<V, WIDTH, AHEAD>(isa, &pair[0][within..within + step]);
+                    let second = fetch::<V, WIDTH, AHEAD>(isa, &pair[1][within..within + step]);
+                    for u in 0..WIDTH {
+                        sum[u] = sum[u].xor3(first[u], second[u]);
+                    }
+                }
+                for pane in pairs.remainder() {
+                    let last = fetch::<V, WIDTH, AHEAD>(isa, &pane[within..within + step]);
+                    for u in 0..WIDTH {
+                        sum[u] = sum[u].xor(last[u]);
+                    }
+                }
+                put_multiples::<V, WIDTH, PLAIN>(isa, sum, job, start + within);
+            }
+            start += PANE_BYTES;
+        }
+    }
+    for at in (start..whole).step_by(step) {
+        let mut sum = [V::zero(isa); WIDTH];
+        for input in job.inputs.iter().chain(job.less) {
+            let source = fetch::<V, WIDTH, AHEAD>(isa, &input[at..at + step]);
+            for u in 0..WIDTH {
+                sum[u] = sum[u].xor(source[u]);
+            }
+        }
+        put_multiples::<V, WIDTH, PLAIN>(isa, sum, job, at);
+    }
+}
+
+/// Writes to each row's output the sum times the row's coefficient.
+#[inline(always)]
+fn put_multiples<V: Vector, const WIDTH: usize, const PLAIN: bool>(
+    isa: V::Isa,
+    sum: [V; WIDTH],
+    job: &mut Job<'_, '_>,
+    at: usize,
+) {
+    if PLAIN {
+        return put(isa, sum, job, 0, at);
+    }
     let stored = V::stored(job.tables);
     let first = usize::from(*job.columns.first().unwrap_or(&0));
-    let step = WIDTH * V::BYTES;
-    for at in (0..whole).step_by(step) {
-        let mut sum = [V::zero(isa); WIDTH];
-        for inputs in [job.inputs, job.less] {
-            let mut pairs = inputs.chunks_exact(2);
-            for pair in &mut pairs {
-                let first = fetch::<V, WIDTH, AHEAD>(isa, &pair[0][at..at + step]);
-                let second = fetch::<V, WIDTH, AHEAD>(isa, &pair[1][at..at + step]);
-                for u in 0..WIDTH {
-                    sum[u] = sum[u].xor3(first[u], second[u]);
-                }
-            }
-            for input in pairs.remainder() {
-                let last = fetch::<V, WIDTH, AHEAD>(isa, &input[at..at + step]);
-                for u in 0..WIDTH {
-                    sum[u] = sum[u].xor(last[u]);
-                }
+    for (n, row) in bits(job.rows).enumerate() {
+        let mut result = sum;
+        if job.tables.coefficient(row, first) != 1 {
+            let factor = V::factor(isa, &stored[first * job.tables.rows() + row]);
+            for u in 0..WIDTH {
+                result[u] = V::product(sum[u].split(), factor);
             }
         }
-        for (n, row) in bits(job.rows).enumerate() {
-            let mut result = sum;
-            if job.tables.coefficient(row, first) != 1 {
-                let factor = V::factor(isa, &stored[first * job.tables.rows() + row]);
-                for u in 0..WIDTH {
-                    result[u] = V::product(sum[u].split(), factor);
-                }
-            }
-            put(isa, result, job, n, at);
-        }
+        put(isa, result, job, n, at);
     }
 }
 
@@ -384,19 +458,41 @@ fn horner<V: Vector, const WIDTH: usize>(
     range: Range<usize>,
 ) {
     let step = WIDTH * V::BYTES;
-    for at in range.step_by(step) {
+    let mut start = range.start;
+    if job.inputs.len() <= PANES_MAX {
+        let mut found = [&[0; PANE_BYTES]; PANES_MAX];
+        while range.end - start >= PANE_BYTES {
+            let panes = panes(job.inputs.iter().copied(), start, &mut found);
+            for number in 0..PANE_BYTES / step {
+                let within = number * step;
+                let mut p = [V::zero(isa); WIDTH];
+                let mut q = [V::zero(isa); WIDTH];
+                let mut pairs = panes.rchunks_exact(2);
+                for pair in &mut pairs {
+                    let high = fetch::<V, WIDTH, true>(isa, &pair[1][within..within + step]);
+                    let low = fetch::<V, WIDTH, true>(isa, &pair[0][within..within + step]);
+                    for u in 0..WIDTH {
+                        p[u] = p[u].xor3(high[u], low[u]);
+                        q[u] = q[u].double_add(high[u]).double_add(low[u]);
+                    }
+                }
+                for pane in pairs.remainder() {
+                    let source = fetch::<V, WIDTH, true>(isa, &pane[within..within + step]);
+                    for u in 0..WIDTH {
+                        p[u] = p[u].xor(source[u]);
+                        q[u] = q[u].double_add(source[u]);
+                    }
+                }
+                put(isa, p, job, batch.first_output, start + within);
+                put(isa, q, job, batch.first_output + 1, start + within);
+            }
+            start += PANE_BYTES;
+        }
+    }
+    for at in (start..range.end).step_by(step) {
         let mut p = [V::zero(isa); WIDTH];
         let mut q = [V::zero(isa); WIDTH];
-        let mut pairs = job.inputs.rchunks_exact(2);
-        for pair in &mut pairs {
-            let high = fetch::<V, WIDTH, true>(isa, &pair[1][at..at + step]);
-            let low = fetch::<V, WIDTH, true>(isa, &pair[0][at..at + step]);
-            for u in 0..WIDTH {
-                p[u] = p[u].xor3(high[u], low[u]);
-                q[u] = q[u].double_add(high[u]).double_add(low[u]);
-            }
-        }
-        for input in pairs.remainder() {
+        for input in job.inputs.iter().rev() {
             let source = fetch::<V, WIDTH, true>(isa, &input[at..at + step]);
             for u in 0..WIDTH {
                 p[u] = p[u].xor(source[u]);
@@ -436,7 +532,7 @@ fn fetch<V: Vector, const WIDTH: usize, const AHEAD: bool>(
 ) -> [V; WIDTH] {
     if AHEAD {
         let ahead = window.as_ptr().wrapping_add(AHEAD_BYTES);
-        for line in (0..WIDTH * V::BYTES).step_by(LINE_BYTES) {
+        for line in (0..WIDTH * V::BYTES).step_by(HINT_BYTES) {
             V::prefetch(isa, ahead.wrapping_add(line));
         }
     }
