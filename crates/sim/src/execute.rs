@@ -611,10 +611,14 @@ impl Run {
             let live = self.rig.look(move |array| array.members()[place].is_live());
             if dead && live {
                 let member = MemberIndex(place as u16);
-                self.rig.do_command(Command::Fail {
+                let answer = self.rig.do_command(Command::Fail {
                     member,
                     force: true,
-                })?;
+                });
+                // It may have left by itself while the command was on its way.
+                if self.rig.look(move |array| array.members()[place].is_live()) {
+                    answer?;
+                }
             }
         }
         Ok(())
