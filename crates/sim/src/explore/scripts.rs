@@ -74,10 +74,10 @@ impl Case {
 pub enum Extent {
     /// Few shapes, every so many-th script: minutes.
     Small,
-    /// Every shape up to four data strips and three parities, and as many writes as can be
-    /// followed in hours: three for up to 2+2 and 3+1, two for up to 4+2 and 2+3, else one.
+    /// Every shape up to four data strips and three parities, with as many writes as can be
+    /// followed in hours (the middle numbers of `FORMS`).
     Whole,
-    /// Three writes for up to 4+2, two for all others: weeks. For samples, or for one group.
+    /// The same with more writes (the last numbers): weeks. For samples, or for one group.
     Endless,
 }
 
