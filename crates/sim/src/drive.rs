@@ -49,6 +49,11 @@ impl Faults {
             || self.damaged
     }
 
+    /// It will be dead soon, or is.
+    pub fn is_dying(&self) -> bool {
+        self.dead.is_some() || self.dies_after.is_some() || self.hangs_after.is_some()
+    }
+
     fn unreadable(&self, offset: u64, length: u64) -> bool {
         touches(&self.bad_reads, offset, length) || touches(&self.bad_log, offset, length)
     }

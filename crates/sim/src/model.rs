@@ -211,6 +211,17 @@ impl Model {
         }
     }
 
+    /// Blocks of a write under way.
+    pub fn blocks_of(&self, write: u64) -> Range<u64> {
+        self.writes[&write].blocks.clone()
+    }
+
+    /// What a block holds now may be lost with the next drive.
+    pub fn may_tear(&mut self, block: u64) {
+        let at = self.tick();
+        self.versions(block).push(lost(at, TORN));
+    }
+
     /// A flush is about to be submitted.
     pub fn flush_submitted(&mut self) -> u64 {
         let (flush, submitted) = (self.number(), self.tick());

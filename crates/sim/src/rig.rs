@@ -596,7 +596,11 @@ impl Rig {
     /// True: an error may be the answer, because a block may be torn.
     fn answered_one(&mut self, asked: Asked, ok: bool, buffer: Option<Buffer>) -> Outcome<bool> {
         match asked {
-            Asked::Write { write, durable } => self.model.write_ended(write, ok, durable),
+            Asked::Write { write, durable } => {
+                let doubtful = self.lost_with_the_resync(write);
+                self.model.write_ended(write, ok, durable);
+                doubtful.into_iter().for_each(|b| self.model.may_tear(b));
+            }
             Asked::Flush { flush } => self.model.flush_ended(flush, ok),
             Asked::Read {
                 read,

@@ -420,11 +420,16 @@ impl Array {
         self.member_io_ended(member);
         self.reader_leave(direct.reader, out);
         let id = RequestId(direct.request);
-        let Err(error) = result else {
-            return self.part_done(id, Ok(()), out);
+        let repair = match result {
+            Ok(()) if self.members[member.at()].is_live() => {
+                return self.part_done(id, Ok(()), out);
+            }
+            // The member has left since: a write that it failed in part may be acknowledged
+            // without it, and what was read may be a mixture.
+            Ok(()) => false,
+            Err(error) => self.read_failed(member, error, out),
         };
         let stripe = StripeIndex(direct.stripe);
-        let repair = self.read_failed(member, error, out);
         // Answer from redundancy, band by band, with the strip that failed left out.
         let bytes = self.geometry.band_bytes() as u32;
         let mut start = direct.start;

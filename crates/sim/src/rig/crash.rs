@@ -115,6 +115,27 @@ impl Rig {
         }
     }
 
+    /// Blocks of a write, just answered, that lie on a drive which is about to die while a start has
+    /// left a resync: nothing stands in for what a member holds in such a region, old or new.
+    pub(super) fn lost_with_the_resync(&mut self, write: u64) -> Vec<u64> {
+        let world = Rc::clone(&self.world);
+        let dying = |drive: usize| world.borrow().drives[drive].faults.is_dying();
+        let any = self.geometry().data() > 1 && self.places.iter().flatten().any(|&d| dying(d));
+        if !any || self.look(|array| array.region_counts()[3]) == 0 {
+            return Vec::new();
+        }
+        let size = self.block_bytes();
+        let blocks = self.model.blocks_of(write);
+        blocks
+            .filter(|block| {
+                let piece = self.geometry().piece(block * size, size);
+                let strip = usize::from(piece.strip);
+                let member = self.geometry().member(piece.stripe, strip);
+                self.places[member.at()].is_none_or(&dying)
+            })
+            .collect()
+    }
+
     /// No drive's log is damaged.
     pub fn log_can_be_read(&self) -> bool {
         let world = self.world.borrow();
