@@ -8,6 +8,7 @@ use strake_reactor::port::DriveError;
 
 use crate::drive::{Faults, Stray, StrayKind};
 use crate::geometries;
+use crate::import;
 use crate::plan::{Plan, Step, policy};
 use crate::rig::{Outcome, Rig};
 
@@ -209,11 +210,17 @@ impl Run {
             .rig
             .look(|array| array.members().iter().map(|m| m.state).collect());
         let world = self.rig.world.borrow();
+        // A rebuild that has ended, and is not recorded yet, has not when a crash comes next.
+        let assembly = import::look(&world, &self.rig.plugged);
+        let recorded = |place: usize| {
+            let assembly = assembly.as_ref().ok();
+            assembly.is_none_or(|a| a.truth.members[place].state == MemberState::Active)
+        };
         (group * strips..(group + 1) * strips)
             .filter(|&place| {
                 let faulty =
                     self.rig.places[place].is_none_or(|drive| world.drives[drive].faults.any());
-                faulty || states[place] != MemberState::Active
+                faulty || states[place] != MemberState::Active || !recorded(place)
             })
             .count()
     }

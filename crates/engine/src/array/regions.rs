@@ -497,13 +497,18 @@ impl Array {
             let Some(active) = self.regions.active.get_mut(&region) else {
                 continue;
             };
-            let dirty = self.regions.map.entries[region as usize].state() == RegionState::Dirty;
             let idle = active.phase == Phase::Open && active.in_flight == 0;
-            if dirty && idle && active.discards.is_empty() {
-                active.phase = Phase::Changing;
-                job.changes.insert(region, RegionState::Clean);
-                job.flush = true;
+            if !idle || !active.discards.is_empty() {
+                continue;
             }
+            if self.regions.map.entries[region as usize].state() != RegionState::Dirty {
+                // A job that recorded it as needing a resync has ended since.
+                self.regions.active.remove(&region);
+                continue;
+            }
+            active.phase = Phase::Changing;
+            job.changes.insert(region, RegionState::Clean);
+            job.flush = true;
         }
         job.flush |= !job.zero.is_empty();
         drain
