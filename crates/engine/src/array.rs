@@ -605,23 +605,17 @@ impl Array {
     }
 
     fn band_of(&self, stripe: StripeIndex, row_byte: u32) -> BandKey {
-        let bands = self.geometry.bands();
-        let band = if bands == 1 {
-            0
-        } else {
-            u64::from(row_byte) / self.geometry.band_bytes()
-        };
-        BandKey(stripe.0 * bands + band)
+        BandKey(self.geometry.band(stripe, row_byte))
     }
 
     fn stripe_of(&self, band: BandKey) -> StripeIndex {
-        StripeIndex(band.0 / self.geometry.bands())
+        self.geometry.stripe_of_band(band.0)
     }
 
     /// Rows of a band within its strips.
     fn band_rows(&self, band: BandKey) -> (u32, u32) {
         let bytes = self.geometry.band_bytes();
-        let start = (band.0 % self.geometry.bands()) * bytes;
+        let start = (band.0 & (self.geometry.bands() - 1)) * bytes;
         (start as u32, (start + bytes) as u32)
     }
 

@@ -16,8 +16,11 @@
 //! left-symmetric layout (`drivers/md/raid5.c`, documented in md(4)), so that other tools can
 //! check our arrays; mirrors and RAID 0 do not rotate.
 
+mod divisor;
 #[cfg(test)]
 mod tests;
+
+use divisor::Divisor;
 
 /// Members of one array at most: the member table of the superblock holds this many.
 pub const MEMBERS_MAX: usize = 480;
@@ -386,9 +389,14 @@ pub struct StripPiece {
 pub struct Geometry {
     shape: Shape,
     rows: u64,
-    region_size_bytes: u64,
+    rows_per_region: Divisor,
+    groups: Divisor,
+    /// Members of a group.
+    strips: Divisor,
+    stripe_data_bytes: Divisor,
     strip_shift: u32,
-    stripe_data_bytes: u64,
+    /// Bands in a strip: a power of two.
+    band_shift: u32,
     /// `rotation[(row % n) * n + strip]` = position in the group.
     rotation: Vec<u8>,
 }
@@ -410,9 +418,12 @@ impl Geometry {
         Geometry {
             shape,
             rows: member_data_bytes / shape.strip_size_bytes,
-            region_size_bytes,
+            rows_per_region: Divisor::new(region_size_bytes / shape.strip_size_bytes),
+            groups: Divisor::new(shape.groups.into()),
+            strips: Divisor::new(n as u64),
+            stripe_data_bytes: Divisor::new(shape.strip_size_bytes * u64::from(shape.data)),
             strip_shift: shape.strip_size_bytes.trailing_zeros(),
-            stripe_data_bytes: shape.strip_size_bytes * u64::from(shape.data),
+            band_shift: shape.strip_size_bytes.min(BAND_BYTES_MAX).trailing_zeros(),
             rotation,
         }
     }
@@ -449,12 +460,18 @@ impl Geometry {
 
     /// Bytes of the volume.
     pub fn volume_bytes(&self) -> u64 {
-        self.stripes() * self.stripe_data_bytes
+        self.stripes() * self.stripe_data_bytes()
     }
 
     /// Data bytes of one stripe.
     pub fn stripe_data_bytes(&self) -> u64 {
-        self.stripe_data_bytes
+        self.stripe_data_bytes.get()
+    }
+
+    /// Stripe in which a byte of the volume lies.
+    #[inline]
+    pub fn stripe_at(&self, offset: u64) -> StripeIndex {
+        StripeIndex(self.stripe_data_bytes.quotient(offset))
     }
 
     /// Strip in bytes.
@@ -464,45 +481,53 @@ impl Geometry {
 
     /// Bytes of one band (see [`BAND_BYTES_MAX`]) in each strip.
     pub fn band_bytes(&self) -> u64 {
-        self.shape.strip_size_bytes.min(BAND_BYTES_MAX)
+        1 << self.band_shift
     }
 
     /// Bands in a strip.
     pub fn bands(&self) -> u64 {
-        self.shape.strip_size_bytes / self.band_bytes()
+        1 << (self.strip_shift - self.band_shift)
+    }
+
+    /// Stripe of a band; bands are counted over all stripes.
+    #[inline]
+    pub fn stripe_of_band(&self, band: u64) -> StripeIndex {
+        StripeIndex(band >> (self.strip_shift - self.band_shift))
+    }
+
+    /// Band of a byte within the strips of a stripe.
+    #[inline]
+    pub fn band(&self, stripe: StripeIndex, start: u32) -> u64 {
+        (stripe.0 << (self.strip_shift - self.band_shift)) + u64::from(start >> self.band_shift)
     }
 
     /// Row of a stripe.
+    #[inline]
     pub fn row(&self, stripe: StripeIndex) -> u64 {
-        if self.shape.groups == 1 {
-            stripe.0
-        } else {
-            stripe.0 / u64::from(self.shape.groups)
-        }
+        self.groups.quotient(stripe.0)
     }
 
     /// Group of a stripe.
+    #[inline]
     pub fn group(&self, stripe: StripeIndex) -> u16 {
-        if self.shape.groups == 1 {
-            0
-        } else {
-            (stripe.0 % u64::from(self.shape.groups)) as u16
-        }
+        self.groups.divide(stripe.0).1 as u16
     }
 
     /// Member that holds `strip` (data `0..k`, parity `k..k+m`) of a stripe.
+    #[inline]
     pub fn member(&self, stripe: StripeIndex, strip: usize) -> MemberIndex {
         let n = self.strips();
-        let phase = (self.row(stripe) % n as u64) as usize;
+        let (row, group) = self.groups.divide(stripe.0);
+        let phase = self.strips.divide(row).1 as usize;
         let position = usize::from(self.rotation[phase * n + strip]);
-        MemberIndex((usize::from(self.group(stripe)) * n + position) as u16)
+        MemberIndex((group as usize * n + position) as u16)
     }
 
     /// Strip that `member` holds in a stripe of its own group: inverse of [`Geometry::member`].
     pub fn strip_of(&self, stripe: StripeIndex, member: MemberIndex) -> usize {
         let n = self.strips();
         debug_assert_eq!(member.at() / n, usize::from(self.group(stripe)));
-        let phase = (self.row(stripe) % n as u64) as usize;
+        let phase = self.strips.divide(self.row(stripe)).1 as usize;
         let position = (member.at() % n) as u8;
         self.rotation[phase * n..(phase + 1) * n]
             .iter()
@@ -521,9 +546,9 @@ impl Geometry {
     }
 
     /// The piece of the volume that begins at `offset`, cut at the strip's end and at `length`.
+    #[inline]
     pub fn piece(&self, offset: u64, length: u64) -> StripPiece {
-        let stripe = offset / self.stripe_data_bytes;
-        let within = offset - stripe * self.stripe_data_bytes;
+        let (stripe, within) = self.stripe_data_bytes.divide(offset);
         let strip = within >> self.strip_shift;
         let start = within & (self.shape.strip_size_bytes - 1);
         StripPiece {
@@ -536,32 +561,35 @@ impl Geometry {
 
     /// Volume offset of a byte of a data strip: inverse of [`Geometry::piece`].
     pub fn volume_offset(&self, stripe: StripeIndex, strip: usize, start: u32) -> u64 {
-        stripe.0 * self.stripe_data_bytes + ((strip as u64) << self.strip_shift) + u64::from(start)
+        stripe.0 * self.stripe_data_bytes()
+            + ((strip as u64) << self.strip_shift)
+            + u64::from(start)
     }
 
     /// Regions of the array.
     pub fn regions(&self) -> u64 {
-        (self.rows << self.strip_shift) / self.region_size_bytes
+        self.rows_per_region.quotient(self.rows)
     }
 
     /// Bytes of a region on each member.
     pub fn region_bytes(&self) -> u64 {
-        self.region_size_bytes
+        self.rows_per_region.get() << self.strip_shift
     }
 
     /// Region of a stripe.
+    #[inline]
     pub fn region(&self, stripe: StripeIndex) -> u32 {
-        ((self.row(stripe) << self.strip_shift) / self.region_size_bytes) as u32
+        self.rows_per_region.quotient(self.row(stripe)) as u32
     }
 
     /// Stripes of one region, all groups.
     pub fn stripes_per_region(&self) -> u64 {
-        (self.region_size_bytes >> self.strip_shift) * u64::from(self.shape.groups)
+        self.rows_per_region.get() * self.groups.get()
     }
 
     /// Volume bytes of one region.
     pub fn region_volume_bytes(&self) -> u64 {
-        self.stripes_per_region() * self.stripe_data_bytes
+        self.stripes_per_region() * self.stripe_data_bytes()
     }
 
     /// Member of strip `strip` of parity or data for humans: "data 3", "parity 1".

@@ -5,13 +5,13 @@
 use std::sync::{Arc, Mutex};
 
 use strake_engine::array::{Action, Array, Command, CommandError, Start};
-use strake_engine::block::{BlockError, BlockRequest};
+use strake_engine::block::{BlockError, BlockRequest, Operation};
 use strake_engine::layout::MemberIndex;
 use strake_reactor::buffer::{Buffer, Pool};
 use strake_reactor::drive::{DriveInfo, DriveSpec, FaultPlan, OpenError};
 use strake_reactor::port::{Completion, DriveId, Port, Waker};
 
-use crate::served::{Reply, Served, slot_of};
+use crate::served::{Answer, Asked, Reply, Served, slot_of};
 
 /// Arrays on one core at most: the place is eight bits of a token.
 const ARRAYS_MAX: usize = 255;
@@ -62,6 +62,33 @@ pub enum Message {
     Forget(usize, Box<dyn FnOnce() + Send>),
     /// End the loop.
     End,
+}
+
+/// A request of a client that runs on the core's own thread: nothing is allocated or locked for it.
+pub struct LocalRequest {
+    /// What to do.
+    pub operation: Operation,
+    /// First byte on the volume.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Force unit access.
+    pub durable: bool,
+    /// As in [`BlockRequest`].
+    pub buffer: Option<Buffer>,
+    /// The client's own name for it.
+    pub tag: u64,
+}
+
+/// The end of a [`LocalRequest`].
+#[derive(Debug)]
+pub struct Ended {
+    /// As given.
+    pub tag: u64,
+    /// Outcome.
+    pub result: Result<(), BlockError>,
+    /// As given, filled by a read.
+    pub buffer: Option<Buffer>,
 }
 
 /// Outcome of [`Message::Attach`].
@@ -193,6 +220,33 @@ impl<P: Port> Core<P> {
         }
         self.messages = messages;
         any
+    }
+
+    /// Takes a request of a client on this thread. Its end is among what [`Core::take_ended`] gives,
+    /// possibly at once.
+    ///
+    /// # Errors
+    /// The request, when there is no such array.
+    pub fn submit(&mut self, array: usize, request: LocalRequest) -> Result<(), LocalRequest> {
+        let Some(served) = find(&mut self.arrays, array) else {
+            return Err(request);
+        };
+        let asked = Asked {
+            operation: request.operation,
+            offset: request.offset,
+            length: request.length,
+            durable: request.durable,
+        };
+        let answer = Answer::Local(request.tag);
+        served.ask(&asked, request.buffer, answer, &mut self.port);
+        Ok(())
+    }
+
+    /// Appends the requests to an array, submitted on this thread, that have ended.
+    pub fn take_ended(&mut self, array: usize, into: &mut Vec<Ended>) {
+        if let Some(served) = find(&mut self.arrays, array) {
+            into.append(&mut served.ended);
+        }
     }
 
     /// Handles a message at once, in the core's own thread.

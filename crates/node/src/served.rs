@@ -16,6 +16,8 @@ use strake_reactor::buffer::{Buffer, Inbound, Outbound, Pool};
 use strake_reactor::drive::DriveInfo;
 use strake_reactor::port::{DriveError, DriveId, DriveOp, Port};
 
+use crate::core::Ended;
+
 /// Answers a command, from the core's thread.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(), CommandError>) + Send>;
 
@@ -27,7 +29,36 @@ const META: u64 = 0xff << 48;
 /// A client's request under way.
 struct Client {
     buffer: Option<Buffer>,
-    done: Done<Buffer>,
+    answer: Answer,
+}
+
+/// How a client hears of its request's end.
+pub(crate) enum Answer {
+    /// By a call.
+    Call(Done<Buffer>),
+    /// It asks the core: [`Core::take_ended`](crate::core::Core::take_ended).
+    Local(u64),
+}
+
+/// A request as the engine wants to know it.
+pub(crate) struct Asked {
+    pub operation: Operation,
+    pub offset: u64,
+    pub length: u64,
+    pub durable: bool,
+}
+
+impl Client {
+    fn answer(self, result: Result<(), BlockError>, ended: &mut Vec<Ended>) {
+        match self.answer {
+            Answer::Call(done) => done(result, self.buffer),
+            Answer::Local(tag) => ended.push(Ended {
+                tag,
+                result,
+                buffer: self.buffer,
+            }),
+        }
+    }
 }
 
 /// An array being served.
@@ -51,6 +82,10 @@ pub(crate) struct Served {
     actions: Vec<Action>,
     /// I/O for members without a drive, to be reported as failed.
     refused: Vec<Token>,
+    /// Some member is to be detached.
+    any_detaching: bool,
+    /// Requests of clients on this core that have ended.
+    pub(crate) ended: Vec<Ended>,
 }
 
 impl Served {
@@ -76,24 +111,43 @@ impl Served {
             next_command: 0,
             actions,
             refused: Vec::new(),
+            any_detaching: false,
+            ended: Vec::new(),
         }
     }
 
     /// Takes a client's request.
     pub(crate) fn block<P: Port>(&mut self, request: BlockRequest<Buffer>, port: &mut P) {
-        let needs_buffer = matches!(request.operation, Operation::Read | Operation::Write);
-        let have = request.buffer.as_ref().map_or(0, |b| b.len() as u64);
+        let asked = Asked {
+            operation: request.operation,
+            offset: request.offset,
+            length: request.length,
+            durable: request.durable,
+        };
+        self.ask(&asked, request.buffer, Answer::Call(request.done), port);
+    }
+
+    pub(crate) fn ask<P: Port>(
+        &mut self,
+        asked: &Asked,
+        buffer: Option<Buffer>,
+        answer: Answer,
+        port: &mut P,
+    ) {
+        let needs_buffer = matches!(asked.operation, Operation::Read | Operation::Write);
+        let have = buffer.as_ref().map_or(0, |b| b.len() as u64);
         // Positions in a request's buffer are 32 bits.
-        let too_long = request.length > u64::from(u32::MAX);
-        if needs_buffer && (have < request.length || too_long) {
-            return (request.done)(Err(BlockError::Unaligned), request.buffer);
+        let too_long = asked.length > u64::from(u32::MAX);
+        if needs_buffer && (have < asked.length || too_long) {
+            let client = Client { buffer, answer };
+            return client.answer(Err(BlockError::Unaligned), &mut self.ended);
         }
         let mut out = std::mem::take(&mut self.actions);
         let id = self.engine.submit(
-            request.operation,
-            request.offset,
-            request.length,
-            request.durable,
+            asked.operation,
+            asked.offset,
+            asked.length,
+            asked.durable,
             &mut out,
         );
         let at = id.0 as usize;
@@ -101,10 +155,7 @@ impl Served {
             self.clients.resize_with(at + 1, || None);
         }
         debug_assert!(self.clients[at].is_none());
-        self.clients[at] = Some(Client {
-            buffer: request.buffer,
-            done: request.done,
-        });
+        self.clients[at] = Some(Client { buffer, answer });
         self.run(out, port);
     }
 
@@ -210,14 +261,17 @@ impl Served {
                 let client = self.clients[request.0 as usize]
                     .take()
                     .expect("the request is under way");
-                (client.done)(result, client.buffer);
+                client.answer(result, &mut self.ended);
             }
             Action::CommandDone(id, result) => {
                 if let Some(reply) = self.replies.remove(&id) {
                     reply(result);
                 }
             }
-            Action::Detach(member) => self.detaching[member.at()] = true,
+            Action::Detach(member) => {
+                self.detaching[member.at()] = true;
+                self.any_detaching = true;
+            }
             Action::Event(event) => self.log(&event),
         }
     }
@@ -421,6 +475,9 @@ impl Served {
 
     /// Closes drives that nothing is sent to any more once their I/O has ended.
     fn close_detached<P: Port>(&mut self, port: &mut P) {
+        if !self.any_detaching {
+            return;
+        }
         for member in 0..self.detaching.len() {
             if self.detaching[member] && self.engine.members()[member].in_flight == 0 {
                 self.detaching[member] = false;
@@ -429,6 +486,7 @@ impl Served {
                 }
             }
         }
+        self.any_detaching = self.detaching.contains(&true);
     }
 
     /// Closes everything; the engine has stopped.

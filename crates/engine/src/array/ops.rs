@@ -276,9 +276,7 @@ impl Array {
 
     pub(super) fn op_enter_region(&mut self, id: OpId, out: &mut Vec<Action>) {
         let op = &mut self.ops[id.0];
-        let region = self
-            .geometry
-            .region(StripeIndex(op.band / self.geometry.bands()));
+        let region = self.geometry.region(self.geometry.stripe_of_band(op.band));
         match op.purpose {
             // Nothing is stored in an unwritten region: nothing to decode, refill or compare.
             Purpose::Rebuild | Purpose::Check | Purpose::Resync | Purpose::Settle

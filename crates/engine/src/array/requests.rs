@@ -105,7 +105,7 @@ impl Array {
             return Ok(());
         }
         let block = u64::from(self.geometry.shape().block_size_bytes);
-        if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
+        if (offset | length) & (block - 1) != 0 {
             return Err(BlockError::Unaligned);
         }
         match offset.checked_add(length) {
@@ -234,13 +234,9 @@ impl Array {
     /// volume byte.
     fn stripe_at_cursor(&self, id: RequestId) -> (StripeIndex, u64, u64) {
         let request = &self.requests[id.0];
-        let bytes = self.geometry.stripe_data_bytes();
-        let stripe = request.cursor / bytes;
-        (
-            StripeIndex(stripe),
-            request.cursor,
-            request.end.min((stripe + 1) * bytes),
-        )
+        let stripe = self.geometry.stripe_at(request.cursor);
+        let end = (stripe.0 + 1) * self.geometry.stripe_data_bytes();
+        (stripe, request.cursor, request.end.min(end))
     }
 
     fn cut_read(&mut self, id: RequestId, out: &mut Vec<Action>) {

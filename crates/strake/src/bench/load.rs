@@ -1,12 +1,11 @@
 //! The load: a fixed number of requests under way, each sent again when it ends.
 
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hdrhistogram::Histogram;
-use strake_engine::block::{BlockError, BlockRequest, Operation};
-use strake_node::core::Message;
+use strake_engine::block::Operation;
+use strake_node::core::{Ended, LocalRequest};
 use strake_reactor::buffer::Buffer;
 use strake_reactor::drive::pace::PaceUse;
 use strake_reactor::drive::pace_use;
@@ -54,8 +53,6 @@ pub struct Measured {
     pub all_drives: Vec<PaceUse>,
 }
 
-type Ended = (u32, Result<(), BlockError>, Option<Buffer>);
-
 struct Client {
     buffer: Option<Buffer>,
     sent: Instant,
@@ -90,7 +87,6 @@ struct Run<'a> {
     load: &'a Load,
     places: Places,
     clients: Vec<Client>,
-    ended: Arc<Mutex<Vec<Ended>>>,
     batch: Vec<Ended>,
     latency_ns: Histogram<u64>,
     /// Requests that ended in the measured time.
@@ -118,7 +114,6 @@ impl<'a> Run<'a> {
             rig,
             load,
             places,
-            ended: Arc::default(),
             batch: Vec::new(),
             latency_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
             requests: 0,
@@ -129,7 +124,7 @@ impl<'a> Run<'a> {
     fn measure(mut self) -> anyhow::Result<Measured> {
         let before = self.drives();
         for at in 0..self.clients.len() {
-            self.send(at as u32);
+            self.send(at, Instant::now());
         }
         let warm = Instant::now() + Duration::from_secs_f64(self.load.warm_up_seconds);
         let mut last = Instant::now();
@@ -175,21 +170,19 @@ impl<'a> Run<'a> {
     fn turn(&mut self, last: &mut Instant, count: bool, again: bool) -> anyhow::Result<Duration> {
         let worked = self.rig.core.turn();
         let mut batch = std::mem::take(&mut self.batch);
-        std::mem::swap(
-            &mut *self.ended.lock().expect("no panic while held"),
-            &mut batch,
-        );
+        self.rig.core.take_ended(self.rig.slot, &mut batch);
         let now = Instant::now();
         let idle = match worked || !batch.is_empty() {
             true => Duration::ZERO,
             false => now - *last,
         };
         *last = now;
-        for (at, result, buffer) in batch.drain(..) {
+        for ended in batch.drain(..) {
             let requests = self.requests;
+            let result = ended.result;
             result.with_context(|| format!("a request failed after {requests} that did not"))?;
-            let client = &mut self.clients[at as usize];
-            client.buffer = buffer;
+            let client = &mut self.clients[ended.tag as usize];
+            client.buffer = ended.buffer;
             self.all_requests += 1;
             if count {
                 self.requests += 1;
@@ -197,19 +190,19 @@ impl<'a> Run<'a> {
                 self.latency_ns.saturating_record(taken.as_nanos() as u64);
             }
             if again {
-                self.send(at);
+                self.send(ended.tag as usize, now);
             }
         }
         self.batch = batch;
         Ok(idle)
     }
 
-    fn send(&mut self, at: u32) {
+    /// `now`: of this round. What is sent in a round waits for those sent before it, and that counts.
+    fn send(&mut self, at: usize, now: Instant) {
         let (read, block) = self.places.next(self.load.workload);
-        let client = &mut self.clients[at as usize];
-        client.sent = Instant::now();
-        let ended = self.ended.clone();
-        let request = BlockRequest {
+        let client = &mut self.clients[at];
+        client.sent = now;
+        let request = LocalRequest {
             operation: match read {
                 true => Operation::Read,
                 false => Operation::Write,
@@ -218,15 +211,10 @@ impl<'a> Run<'a> {
             length: self.load.block_bytes,
             durable: false,
             buffer: client.buffer.take(),
-            done: Box::new(move |result, buffer| {
-                ended
-                    .lock()
-                    .expect("no panic while held")
-                    .push((at, result, buffer));
-            }),
+            tag: at as u64,
         };
-        let slot = self.rig.slot;
-        self.rig.core.message(Message::Block(slot, request), 0);
+        let taken = self.rig.core.submit(self.rig.slot, request);
+        assert!(taken.is_ok(), "the array is on the core while the rig is");
     }
 
     fn drives(&self) -> Vec<PaceUse> {
@@ -245,25 +233,23 @@ fn fill(rig: &mut Rig, span_bytes: u64) -> anyhow::Result<()> {
     const PIECE_BYTES: u64 = 4 << 20;
     let mut spare = Some(Buffer::heap(PIECE_BYTES as usize));
     spare.as_mut().expect("just made").fill(0x5a);
-    let mut offset = 0;
+    let (mut offset, mut ended) = (0, Vec::new());
     while offset < span_bytes {
         let length = PIECE_BYTES.min(span_bytes - offset);
-        let ended: Arc<Mutex<Option<Ended>>> = Arc::default();
-        let answer = ended.clone();
-        let request = BlockRequest {
+        let request = LocalRequest {
             operation: Operation::Write,
             offset,
             length,
             durable: false,
             buffer: spare.take(),
-            done: Box::new(move |result, buffer| {
-                *answer.lock().expect("no panic while held") = Some((0, result, buffer));
-            }),
+            tag: 0,
         };
-        rig.core.message(Message::Block(rig.slot, request), 0);
-        let (_, result, buffer) = loop {
-            if let Some(answer) = ended.lock().expect("no panic while held").take() {
-                break answer;
+        let taken = rig.core.submit(rig.slot, request);
+        assert!(taken.is_ok(), "the array is on the core while the rig is");
+        let (result, buffer) = loop {
+            rig.core.take_ended(rig.slot, &mut ended);
+            if let Some(ended) = ended.pop() {
+                break (ended.result, ended.buffer);
             }
             rig.core.turn();
         };
