@@ -40,7 +40,7 @@ pub use crate::format::superblock::Replay;
 use crate::format::superblock::{MemberState, Superblock};
 use crate::format::torn::TornList;
 use crate::layout::{Geometry, MemberIndex, StripeIndex};
-use crate::plan::{self, Plan, RequestId, Strips};
+use crate::plan::{self, Fragment, Plan, RequestId, Strips};
 use crate::planted::{self, Planted};
 
 pub use background::{TaskKind, TaskReport};
@@ -132,7 +132,7 @@ pub enum IoKind {
     /// Read metadata; its bytes come back with [`Array::read_done`].
     ReadMeta,
     /// Write bytes that the engine made (superblock, map page); durable at completion.
-    WriteMeta(Vec<u8>),
+    WriteMeta(Box<[u8]>),
     /// Write a record of the parity log, filled by [`Array::compose_log`]; durable at completion.
     WriteLog(RecordId),
     /// Make the range read as zeroes.
@@ -178,8 +178,17 @@ pub enum Action {
     /// Nothing is sent to this member's drive any more: close it once its I/O has ended.
     Detach(MemberIndex),
     /// For the log: something an administrator wants to read about.
-    Event(Event),
+    Event(Box<Event>),
 }
+
+impl Action {
+    fn event(event: Event) -> Action {
+        Action::Event(Box::new(event))
+    }
+}
+
+// Every read is one of these: they stay small, what is rare lies in a box.
+const _: () = assert!(size_of::<Action>() <= 48);
 
 /// Noteworthy events.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -318,6 +327,8 @@ pub struct Array {
     mode: Mode,
     read_only: bool,
     accepted: Accepted,
+    /// Of the request that is being cut; kept for its memory.
+    fragments: Vec<Fragment>,
     /// Metadata could not be written where it must be: no more writes.
     broken: bool,
     now_ns: u64,
@@ -365,6 +376,7 @@ impl Array {
             mode: Mode::Starting,
             read_only: start.read_only,
             accepted: Accepted::default(),
+            fragments: Vec::new(),
             broken: false,
             now_ns: start.now_ns,
             last_request_ns: 0,

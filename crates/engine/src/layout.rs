@@ -523,11 +523,17 @@ impl Geometry {
         MemberIndex((group as usize * n + position) as u16)
     }
 
+    /// How far the rotation has come in a stripe's row, `0..k + m`.
+    #[inline]
+    pub fn phase(&self, stripe: StripeIndex) -> usize {
+        self.strips.divide(self.row(stripe)).1 as usize
+    }
+
     /// Strip that `member` holds in a stripe of its own group: inverse of [`Geometry::member`].
     pub fn strip_of(&self, stripe: StripeIndex, member: MemberIndex) -> usize {
         let n = self.strips();
         debug_assert_eq!(member.at() / n, usize::from(self.group(stripe)));
-        let phase = self.strips.divide(self.row(stripe)).1 as usize;
+        let phase = self.phase(stripe);
         let position = (member.at() % n) as u8;
         self.rotation[phase * n..(phase + 1) * n]
             .iter()

@@ -386,7 +386,7 @@ impl Array {
         } else {
             return;
         };
-        out.push(Action::Event(Event::TaskStarted(pass.kind)));
+        out.push(Action::event(Event::TaskStarted(pass.kind)));
         self.background.pass = Some(pass);
     }
 
@@ -653,7 +653,7 @@ impl Array {
         if pass.kind == TaskKind::Scrub && pass.at_end() {
             self.background.last_scrub = Some(report);
         }
-        out.push(Action::Event(Event::TaskEnded(report)));
+        out.push(Action::event(Event::TaskEnded(report)));
         self.background.again = true;
     }
 

@@ -185,7 +185,7 @@ impl Array {
         if std::mem::take(&mut it.attached) {
             out.push(Action::Detach(member));
         }
-        out.push(Action::Event(Event::MemberFailed(member, reason)));
+        out.push(Action::event(Event::MemberFailed(member, reason)));
         self.meta_member_left();
         self.background.member_left(member);
         self.members_changed();

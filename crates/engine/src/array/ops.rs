@@ -396,7 +396,7 @@ impl Array {
             }
         };
         if planned.is_err() {
-            out.push(Action::Event(Event::Unavailable(self.stripe_of(band))));
+            out.push(Action::event(Event::Unavailable(self.stripe_of(band))));
             return self.op_end(id, Err(BlockError::Unavailable), out);
         }
         self.op_take_memory(id, out);
@@ -676,7 +676,7 @@ impl Array {
             let stripe = self.stripe_of(band);
             for strip in plan::strips_of(op.excluded & self.strips(band, 0).writable) {
                 let member = self.geometry.member(stripe, strip);
-                out.push(Action::Event(Event::ReadRepaired(member, stripe)));
+                out.push(Action::event(Event::ReadRepaired(member, stripe)));
             }
         }
         // What the survivors hold is enough only if no more are missing than parities replace.

@@ -717,7 +717,7 @@ impl Array {
         let mut bytes = vec![0; MAP_PAGE_BYTES];
         encode_page(&mut bytes, &place, page, generation, entries);
         let offset = place.offset(page, generation);
-        let kind = IoKind::WriteMeta(bytes);
+        let kind = IoKind::WriteMeta(bytes.into());
         self.job_io(member, offset, MAP_PAGE_BYTES as u32, kind, out);
     }
 
@@ -743,7 +743,7 @@ impl Array {
                     member,
                     offset,
                     bytes.len() as u32,
-                    IoKind::WriteMeta(bytes),
+                    IoKind::WriteMeta(bytes.into()),
                     out,
                 );
             }

@@ -319,7 +319,7 @@ impl Array {
         self.replayer = None;
         self.meta.set_replay(None);
         self.replayed.replay_ns = self.now_ns.saturating_sub(self.began_ns);
-        out.push(Action::Event(Event::Replayed(self.log_report())));
+        out.push(Action::event(Event::Replayed(self.log_report())));
         if self.broken {
             // The log must go on saying what it says: this start ends here.
             self.mode = Mode::Stopped;
@@ -526,7 +526,14 @@ impl Array {
             return self.segment_done(id, out);
         }
         for (strip, bytes) in writes {
-            self.segment_io(id, stripe, strip, rows, IoKind::WriteMeta(bytes), out);
+            self.segment_io(
+                id,
+                stripe,
+                strip,
+                rows,
+                IoKind::WriteMeta(bytes.into()),
+                out,
+            );
         }
     }
 

@@ -250,7 +250,7 @@ impl Array {
         }
         if let Some(torn) = self.torn_between(from, to) {
             let member = MemberIndex(torn.member);
-            out.push(Action::Event(Event::Torn(member, torn.offset, torn.length)));
+            out.push(Action::event(Event::Torn(member, torn.offset, torn.length)));
             self.requests[id.0].error = Some(BlockError::Torn);
             return;
         }
@@ -262,8 +262,7 @@ impl Array {
             self.requests[id.0].settling = true;
             return self.begin_settle_op(id, band, out);
         }
-        let simple =
-            self.all_active && !self.regions.needs_sync(region) && self.geometry.data() > 1;
+        let simple = self.all_active && !self.regions.needs_sync(region);
         let lost = |piece: &crate::layout::StripPiece| self.readable_copy(piece).is_none();
         if !simple && self.pieces(from, to).any(|piece| lost(&piece)) {
             return self.read_by_bands(id, stripe, from, to, out);
@@ -272,10 +271,12 @@ impl Array {
         while cursor < to {
             let piece = self.geometry.piece(cursor, to - cursor);
             let at = (cursor - self.requests[id.0].offset) as u32;
-            let copy = if simple {
+            let copy = if !simple {
+                self.readable_copy(&piece)
+            } else if self.geometry.data() > 1 {
                 Some(piece.strip)
             } else {
-                self.readable_copy(&piece)
+                self.idlest_copy(stripe, plan::mask(self.geometry.strips()))
             };
             self.direct_read(id, &piece, copy.expect("every piece is readable"), at, out);
             cursor += u64::from(piece.length);
@@ -357,16 +358,24 @@ impl Array {
         if self.geometry.data() > 1 {
             return (readable >> piece.strip & 1 == 1).then_some(piece.strip);
         }
-        crate::plan::strips_of(readable)
-            .min_by_key(|&copy| {
-                let member = self.geometry.member(stripe, copy);
-                // Ties go round by stripe, so that a lone reader uses all copies.
-                (
-                    self.members[member.at()].in_flight,
-                    (copy as u64 + stripe.0) % self.geometry.parity().max(1) as u64,
-                )
-            })
-            .map(|copy| copy as u8)
+        self.idlest_copy(piece.stripe, readable)
+    }
+
+    /// Of these copies the one with the shortest queue.
+    fn idlest_copy(&self, stripe: StripeIndex, copies: u64) -> Option<u8> {
+        if copies == 1 {
+            return Some(0);
+        }
+        let (strips, phase) = (self.geometry.strips(), self.geometry.phase(stripe));
+        let key = |&copy: &usize| {
+            let member = self.geometry.member(stripe, copy);
+            // Ties go round by stripe, so that a lone reader uses all copies.
+            let turn = copy + phase;
+            let turn = if turn < strips { turn } else { turn - strips };
+            (self.members[member.at()].in_flight, turn)
+        };
+        let idlest = plan::strips_of(copies).min_by_key(key);
+        idlest.map(|copy| copy as u8)
     }
 
     fn direct_read(
@@ -454,27 +463,30 @@ impl Array {
         to: u64,
         out: &mut Vec<Action>,
     ) {
-        for band in 0..self.geometry.bands() {
+        let mut fragments = std::mem::take(&mut self.fragments);
+        for band in self.bands_between(stripe, from, to) {
             let key = BandKey(stripe.0 * self.geometry.bands() + band);
-            let fragments = self.fragments_in_band(id, key, from, to);
+            self.fragments_in_band(id, key, from, to, &mut fragments);
             if !fragments.is_empty() {
                 self.requests[id.0].parts += 1;
                 self.begin_read_op(id, stripe, &fragments, 0, false, out);
             }
         }
+        self.fragments = fragments;
     }
 
-    /// Fragments of volume bytes `from..to` (within one stripe) in one band.
+    /// Fragments of volume bytes `from..to` (within one stripe) in one band, into an empty list.
     fn fragments_in_band(
         &self,
         id: RequestId,
         band: BandKey,
         from: u64,
         to: u64,
-    ) -> arrayvec::ArrayVec<Fragment, 64> {
+        fragments: &mut Vec<Fragment>,
+    ) {
         let request = &self.requests[id.0];
         let (low, high) = self.band_rows(band);
-        let mut fragments = arrayvec::ArrayVec::new();
+        fragments.clear();
         let mut cursor = from;
         while cursor < to {
             let piece = self.geometry.piece(cursor, to - cursor);
@@ -493,7 +505,18 @@ impl Array {
             }
             cursor += u64::from(piece.length);
         }
-        fragments
+    }
+
+    /// Bands that volume bytes `from..to` of a stripe may touch.
+    fn bands_between(&self, stripe: StripeIndex, from: u64, to: u64) -> std::ops::Range<u64> {
+        let first = self.geometry.piece(from, to - from);
+        if u64::from(first.length) < to - from {
+            return 0..self.geometry.bands();
+        }
+        let low = self.geometry.band(stripe, first.start);
+        let high = self.geometry.band(stripe, first.start + first.length - 1);
+        let before = self.geometry.band(stripe, 0);
+        low - before..high - before + 1
     }
 
     fn cut_write(&mut self, id: RequestId, out: &mut Vec<Action>) {
@@ -508,14 +531,16 @@ impl Array {
             return;
         }
         let durable = self.requests[id.0].durable;
-        for band in 0..self.geometry.bands() {
+        let mut fragments = std::mem::take(&mut self.fragments);
+        for band in self.bands_between(stripe, from, to) {
             let key = BandKey(stripe.0 * self.geometry.bands() + band);
-            let fragments = self.fragments_in_band(id, key, from, to);
+            self.fragments_in_band(id, key, from, to, &mut fragments);
             if !fragments.is_empty() {
                 self.requests[id.0].parts += 1;
                 self.begin_write_op(id, key, &fragments, durable, out);
             }
         }
+        self.fragments = fragments;
     }
 
     /// Whole regions become unwritten; the rest is zeroed stripe by stripe.

@@ -713,3 +713,24 @@ fn regions_left_dirty_without_parity_are_cleaned_when_idle() {
     bench.end_all();
     assert_eq!(bench.array.region_counts()[2], 0);
 }
+
+/// A lone reader of a mirror uses all copies: of equally idle ones each has its turn.
+#[test]
+fn reads_of_an_idle_mirror_go_round() {
+    for copies in 2..=4 {
+        let mut bench = Bench::running(Level::Raid1, copies);
+        bench.written();
+        bench.end_all();
+        let strip = bench.array.geometry().strip_bytes();
+        let mut read = vec![0; copies];
+        for stripe in 0..copies as u64 {
+            bench.submit(Operation::Read, stripe * strip, 4096);
+            let [io] = &bench.pending[..] else {
+                panic!("one piece, one read: {:?}", bench.pending);
+            };
+            read[io.member.at()] += 1;
+            bench.end_all();
+        }
+        assert_eq!(read, vec![1; copies]);
+    }
+}

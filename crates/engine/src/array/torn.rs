@@ -242,7 +242,7 @@ impl Array {
                     member,
                     offset,
                     length: bytes.len() as u32,
-                    kind: IoKind::WriteMeta(bytes),
+                    kind: IoKind::WriteMeta(bytes.into()),
                 };
                 self.member_io(io, out);
             }

@@ -76,7 +76,7 @@ pub enum RegionState {
 }
 
 impl RegionState {
-    /// Every state.
+    /// Every state, at the place of its code.
     pub const ALL: [RegionState; 5] = [
         RegionState::Unwritten,
         RegionState::Zeroing,
@@ -86,9 +86,7 @@ impl RegionState {
     ];
 
     fn from_code(code: u64) -> Option<RegionState> {
-        RegionState::ALL
-            .into_iter()
-            .find(|&state| state as u64 == code)
+        RegionState::ALL.get(code as usize).copied()
     }
 }
 

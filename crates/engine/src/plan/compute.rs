@@ -55,6 +55,14 @@ where
     differing
 }
 
+/// Memory taken out of its slots. Lists of this size are filled where they lie: moving one costs
+/// as much as the arithmetic of a block.
+type Taken<S> = ArrayVec<(usize, S), SLOTS_MAX>;
+
+/// One slice a strip.
+type Sources<'s> = ArrayVec<&'s [u8], STRIPS_MAX>;
+type Sums<'s> = ArrayVec<&'s mut [u8], STRIPS_MAX>;
+
 struct Step<'p, 'a, S> {
     plan: &'p Plan,
     fragments: &'p [Fragment],
@@ -78,28 +86,29 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
 
     /// Partial parity, in slots of its own: parity without the strips that are written.
     fn partial_parity(&mut self) {
-        let (rows, parities) = (self.rows(), self.parities());
+        let parities = self.parities();
         let strips = self.code.data() + self.code.parity();
-        let mut outputs = self.take(strips_of(parities).map(|parity| strips + parity));
-        let whole: ArrayVec<&[u8], STRIPS_MAX> = strips_of(parities)
-            .map(|parity| self.stored(parity))
-            .collect();
-        let contents: ArrayVec<&[u8], STRIPS_MAX> = strips_of(self.span.written)
-            .map(|strip| self.content(strip))
-            .collect();
-        let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
-            .iter_mut()
-            .map(|(_, m)| &mut m.as_mut()[rows.clone()])
-            .collect();
-        self.code.partial_parity_without(
-            parities >> self.code.data(),
-            self.span.written,
-            &contents,
-            &whole,
-            &mut out,
+        let mut outputs = Taken::new();
+        self.take(
+            strips_of(parities).map(|parity| strips + parity),
+            &mut outputs,
         );
-        drop((whole, contents, out));
-        self.give(outputs);
+        {
+            let mut whole = Sources::new();
+            whole.extend(strips_of(parities).map(|parity| self.stored(parity)));
+            let mut contents = Sources::new();
+            contents.extend(strips_of(self.span.written).map(|strip| self.content(strip)));
+            let mut out = Sums::new();
+            self.sums(&mut outputs, &mut out);
+            self.code.partial_parity_without(
+                parities >> self.code.data(),
+                self.span.written,
+                &contents,
+                &whole,
+                &mut out,
+            );
+        }
+        self.give(&mut outputs);
     }
 
     fn checksums(&self, out: &mut Vec<u32>) {
@@ -112,19 +121,23 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
         }
     }
 
-    fn take(&mut self, slots: impl Iterator<Item = usize>) -> ArrayVec<(usize, S), SLOTS_MAX> {
-        slots
-            .map(|slot| {
-                (
-                    slot,
-                    self.slots[slot].take().expect("the plan's slots exist"),
-                )
-            })
-            .collect()
+    /// The rows of the span in all that was taken.
+    fn sums<'s>(&self, taken: &'s mut Taken<S>, into: &mut Sums<'s>) {
+        let rows = self.rows();
+        for (_, memory) in taken {
+            into.push(&mut memory.as_mut()[rows.clone()]);
+        }
     }
 
-    fn give(&mut self, taken: ArrayVec<(usize, S), SLOTS_MAX>) {
-        for (slot, memory) in taken {
+    fn take(&mut self, slots: impl Iterator<Item = usize>, into: &mut Taken<S>) {
+        for slot in slots {
+            let memory = self.slots[slot].take();
+            into.push((slot, memory.expect("the plan's slots exist")));
+        }
+    }
+
+    fn give(&mut self, taken: &mut Taken<S>) {
+        for (slot, memory) in taken.drain(..) {
             self.slots[slot] = Some(memory);
         }
     }
@@ -162,36 +175,37 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
         if self.span.decoder.is_some() {
             self.decode(0);
         }
-        let (rows, parities) = (self.rows(), self.parities());
-        let mut outputs = self.take(strips_of(parities));
-        let inputs: ArrayVec<&[u8], STRIPS_MAX> =
-            (0..self.code.data()).map(|s| self.content(s)).collect();
-        let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
-            .iter_mut()
-            .map(|(_, m)| &mut m.as_mut()[rows.clone()])
-            .collect();
-        self.code
-            .encoder()
-            .apply_rows(parities >> self.code.data(), &inputs, &mut out);
-        drop((inputs, out));
-        self.give(outputs);
+        let parities = self.parities();
+        let mut outputs = Taken::new();
+        self.take(strips_of(parities), &mut outputs);
+        {
+            let mut inputs = Sources::new();
+            inputs.extend((0..self.code.data()).map(|s| self.content(s)));
+            let mut out = Sums::new();
+            self.sums(&mut outputs, &mut out);
+            self.code
+                .encoder()
+                .apply_rows(parities >> self.code.data(), &inputs, &mut out);
+        }
+        self.give(&mut outputs);
     }
 
     fn modify(&mut self) {
-        let (rows, parities) = (self.rows(), self.parities());
-        let mut outputs = self.take(strips_of(parities));
-        let written = self.span.written;
-        let old: ArrayVec<&[u8], STRIPS_MAX> = strips_of(written).map(|s| self.stored(s)).collect();
-        let new: ArrayVec<&[u8], STRIPS_MAX> =
-            strips_of(written).map(|s| self.content(s)).collect();
-        let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
-            .iter_mut()
-            .map(|(_, m)| &mut m.as_mut()[rows.clone()])
-            .collect();
-        self.code
-            .update(parities >> self.code.data(), written, &old, &new, &mut out);
-        drop((old, new, out));
-        self.give(outputs);
+        let parities = self.parities();
+        let mut outputs = Taken::new();
+        self.take(strips_of(parities), &mut outputs);
+        {
+            let written = self.span.written;
+            let mut old = Sources::new();
+            old.extend(strips_of(written).map(|s| self.stored(s)));
+            let mut new = Sources::new();
+            new.extend(strips_of(written).map(|s| self.content(s)));
+            let mut out = Sums::new();
+            self.sums(&mut outputs, &mut out);
+            self.code
+                .update(parities >> self.code.data(), written, &old, &new, &mut out);
+        }
+        self.give(&mut outputs);
     }
 
     /// Decodes the wanted strips into their slots, `shift` slots further on.
@@ -201,12 +215,14 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
             .decoder
             .clone()
             .expect("a span that decodes has a decoder");
-        let rows = self.rows();
-        let mut outputs = self.take(decoder.wanted().iter().map(|&s| usize::from(s) + shift));
-        let inputs: ArrayVec<&[u8], STRIPS_MAX> = decoder
-            .sources()
-            .iter()
-            .map(|&s| {
+        let mut outputs = Taken::new();
+        self.take(
+            decoder.wanted().iter().map(|&s| usize::from(s) + shift),
+            &mut outputs,
+        );
+        {
+            let mut inputs = Sources::new();
+            inputs.extend(decoder.sources().iter().map(|&s| {
                 let strip = usize::from(s);
                 // A degraded read finds some of its sources in the request's own memory.
                 if self.slots[strip].is_some() && self.plan.slots & (1 << strip) != 0 {
@@ -215,15 +231,12 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Step<'_, '_, S> {
                     self.fragment(strip)
                         .expect("a source is in its slot or in the request")
                 }
-            })
-            .collect();
-        let mut out: ArrayVec<&mut [u8], STRIPS_MAX> = outputs
-            .iter_mut()
-            .map(|(_, m)| &mut m.as_mut()[rows.clone()])
-            .collect();
-        decoder.transform().apply(&inputs, &mut out);
-        drop((inputs, out));
-        self.give(outputs);
+            }));
+            let mut out = Sums::new();
+            self.sums(&mut outputs, &mut out);
+            decoder.transform().apply(&inputs, &mut out);
+        }
+        self.give(&mut outputs);
     }
 
     fn check(&mut self) -> u64 {
