@@ -31,6 +31,7 @@
 
 mod arena;
 mod buddy;
+mod chunk;
 mod loans;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use arena::Arena;
 use buddy::Buddy;
+pub(crate) use chunk::Chunk;
 use loans::{Kind, LoanTable};
 
 /// Alignment and smallest size of every buffer, bytes.

@@ -73,6 +73,8 @@ pub struct RingPort {
     backlog: VecDeque<u32>,
     /// Completions to hand out at the next poll.
     ready: Vec<Completion>,
+    /// Operations of memory drives, in order.
+    copies: VecDeque<Copy>,
     /// Operations of slow (faulty) drives, by the time at which they start.
     delayed: Timed<Delayed>,
     /// Completions of paced drives, by the time at which they are told.
@@ -110,6 +112,15 @@ enum RingMedium {
     Null,
 }
 
+/// An operation of a memory drive, carried out with the next poll: while one is, the processor
+/// fetches what the next one will touch.
+struct Copy {
+    drive: u32,
+    token: u64,
+    op: DriveOp,
+    outcome: Result<(), DriveError>,
+}
+
 /// An operation of a slow (faulty) drive.
 struct Delayed {
     drive: u32,
@@ -132,6 +143,7 @@ impl RingPort {
             flights: Flights::with_capacity(config.entries as usize),
             backlog: VecDeque::new(),
             ready: Vec::new(),
+            copies: VecDeque::new(),
             delayed: Timed::default(),
             paced: Timed::default(),
             recorded: InFlight::default(),
@@ -154,7 +166,16 @@ impl RingPort {
         let slot = self.drives[drive as usize].as_mut();
         let slot = slot.expect("checked by the caller");
         match &slot.medium {
-            RingMedium::Memory(memory) => serve_memory(memory, op),
+            RingMedium::Memory(_) => {
+                slot.in_flight += 1;
+                let copy = Copy {
+                    drive,
+                    token,
+                    op,
+                    outcome,
+                };
+                return self.copies.push_back(copy);
+            }
             RingMedium::Paced(paced) => {
                 let due_ns = paced.admit(now_ns(), &op);
                 serve_memory(&paced.memory, op);
@@ -294,6 +315,29 @@ impl RingPort {
         }
     }
 
+    /// Carries out what memory drives were asked for, in order.
+    fn copy(&mut self) {
+        while let Some(copy) = self.copies.pop_front() {
+            if let Some(next) = self.copies.front()
+                && let DriveOp::Read { offset, .. } | DriveOp::Write { offset, .. } = next.op
+            {
+                self.memory(next.drive).prefetch(offset);
+            }
+            serve_memory(self.memory(copy.drive), copy.op);
+            let (token, result) = (copy.token, copy.outcome);
+            self.ready.push(Completion { token, result });
+            self.landed(copy.drive);
+        }
+    }
+
+    fn memory(&self, drive: u32) -> &Memory {
+        let slot = self.drives[drive as usize].as_ref();
+        match slot.map(|slot| &slot.medium) {
+            Some(RingMedium::Memory(memory)) => memory,
+            _ => unreachable!("a drive stays while it has operations, and only memory is copied"),
+        }
+    }
+
     /// Hands out the completions of paced drives whose time has come.
     fn finish_paced(&mut self) {
         let now_ns = now_ns();
@@ -403,6 +447,9 @@ impl Port for RingPort {
         if !self.paced.is_empty() {
             self.finish_paced();
         }
+        if !self.copies.is_empty() {
+            self.copy();
+        }
         if self.uring.in_kernel() > 0 || !self.backlog.is_empty() {
             self.pump();
             self.reap();
@@ -417,7 +464,7 @@ impl Port for RingPort {
     fn wait(&mut self, until_ns: Option<u64>) {
         self.pump();
         self.reap();
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || !self.copies.is_empty() {
             return;
         }
         let until_ns = [until_ns, self.quiet_until_ns()]
@@ -455,6 +502,7 @@ impl Port for RingPort {
 impl Drop for RingPort {
     fn drop(&mut self) {
         self.delayed.clear();
+        self.copies.clear();
         for index in std::mem::take(&mut self.backlog) {
             self.flights.remove(index);
         }

@@ -8,12 +8,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, RwLock};
 
 use super::{DriveSpec, OpenError};
+use crate::buffer::Chunk;
 
-/// Small enough that two cores rarely meet at one lock, large enough to copy without interruption.
-const PIECE_BYTES: usize = 256 << 10;
+/// A huge page: small enough that two cores rarely meet at one lock, and scattered blocks do not
+/// each need a page table of their own.
+const PIECE_BYTES: usize = 2 << 20;
 
 /// A piece that was never written, or zeroed as a whole, is not there and reads as zeroes.
-type Piece = RwLock<Option<Box<[u8]>>>;
+type Piece = RwLock<Option<Chunk>>;
 
 /// The content of one memory drive.
 pub(crate) struct Memory {
@@ -72,12 +74,26 @@ impl Memory {
         }
     }
 
+    /// Says that `offset` will be read or written soon.
+    pub(crate) fn prefetch(&self, offset: u64) {
+        let index = (offset / PIECE_BYTES as u64) as usize;
+        let piece = self
+            .pieces
+            .get(index)
+            .and_then(|piece| piece.try_read().ok());
+        if let Some(Some(piece)) = piece.as_deref() {
+            piece.prefetch((offset % PIECE_BYTES as u64) as usize);
+        }
+    }
+
     /// Writes `from` at `offset`. The range must lie within the drive.
     pub(crate) fn write(&self, offset: u64, from: &[u8]) {
         let mut at = 0;
         for (index, start, len) in parts(offset, from.len() as u64) {
             let mut piece = self.pieces[index].write().expect("copying does not panic");
-            let piece = piece.get_or_insert_with(|| vec![0; PIECE_BYTES].into());
+            let piece = piece.get_or_insert_with(|| {
+                Chunk::new(PIECE_BYTES).expect("no memory is left for a memory drive")
+            });
             piece[start..start + len].copy_from_slice(&from[at..at + len]);
             at += len;
         }
