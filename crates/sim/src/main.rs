@@ -166,6 +166,10 @@ fn planted(arguments: &Arguments) -> ExitCode {
 }
 
 fn main() -> ExitCode {
+    if let Err(why) = strake_codec::kernel_choice() {
+        eprintln!("{why}");
+        return ExitCode::from(2);
+    }
     let result =
         parse(std::env::args().skip(1)).and_then(|arguments| match arguments.verb.as_str() {
             "run" if !arguments.runs.seeds.is_empty() => {
