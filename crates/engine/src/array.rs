@@ -499,6 +499,11 @@ impl Array {
         !self.regions.is_unwritten(region)
     }
 
+    /// Whether a region's parity, or copies, are not to be believed yet.
+    pub fn region_needs_sync(&self, region: u32) -> bool {
+        self.regions.needs_sync(region)
+    }
+
     /// What is still held while nothing is under way, for checks: there must be nothing.
     pub fn held_at_rest(&self) -> Option<&'static str> {
         if self.memory_free != self.memory_total {

@@ -145,6 +145,8 @@ pub struct Core<P: Port> {
     completions: Vec<Completion>,
     /// Arrays added so far.
     added: usize,
+    /// What ended of local requests to arrays that have been forgotten since, by their ids.
+    left: Vec<(usize, Ended)>,
     ended: bool,
 }
 
@@ -160,6 +162,7 @@ impl<P: Port> Core<P> {
             messages: Vec::new(),
             completions: Vec::new(),
             added: 0,
+            left: Vec::new(),
             ended: false,
         }
     }
@@ -198,6 +201,8 @@ impl<P: Port> Core<P> {
                 array.tick(now, &mut self.port);
                 worked = true;
             }
+            // Who waits for these asks after this round.
+            worked |= !array.ended.is_empty();
         }
         worked
     }
@@ -246,6 +251,9 @@ impl<P: Port> Core<P> {
     pub fn take_ended(&mut self, array: usize, into: &mut Vec<Ended>) {
         if let Some(served) = find(&mut self.arrays, array) {
             into.append(&mut served.ended);
+        } else {
+            let of_it = self.left.extract_if(.., |(id, _)| *id == array);
+            into.extend(of_it.map(|(_, ended)| ended));
         }
     }
 
@@ -274,6 +282,8 @@ impl<P: Port> Core<P> {
             Message::Forget(id, reply) => {
                 if let Some(array) = find(&mut self.arrays, id) {
                     array.close(&mut self.port);
+                    let ended = array.ended.drain(..).map(|ended| (id, ended));
+                    self.left.extend(ended);
                     self.arrays[id & ((1 << PLACE_BITS) - 1)] = None;
                 }
                 reply();

@@ -49,7 +49,7 @@ impl Faults {
             || self.damaged
     }
 
-    /// It will be dead soon, or is.
+    /// It will be dead soon, or is and nobody may have noticed.
     pub fn is_dying(&self) -> bool {
         self.dead.is_some() || self.dies_after.is_some() || self.hangs_after.is_some()
     }

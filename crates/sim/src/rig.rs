@@ -597,7 +597,11 @@ impl Rig {
     fn answered_one(&mut self, asked: Asked, ok: bool, buffer: Option<Buffer>) -> Outcome<bool> {
         match asked {
             Asked::Write { write, durable } => {
-                let doubtful = self.lost_with_the_resync(write);
+                let doubtful = if ok {
+                    self.lost_with_the_resync(write)
+                } else {
+                    Vec::new()
+                };
                 self.model.write_ended(write, ok, durable);
                 doubtful.into_iter().for_each(|b| self.model.may_tear(b));
             }

@@ -8,6 +8,7 @@
 
 use super::*;
 use crate::block::BlockError;
+use crate::format::torn::TornExtent;
 use crate::plan::{self, Fragment, From, Into, Memory, Way};
 use locks::Hold;
 
@@ -350,6 +351,18 @@ impl Array {
         }
     }
 
+    /// A listed block among what a read wants: it was cut before the block was listed, and what
+    /// parity says of it since then is made up.
+    fn op_reads_torn(&self, id: OpId) -> Option<TornExtent> {
+        let op = &self.ops[id.0];
+        if self.torn().is_empty() || !matches!(op.purpose, Purpose::Read | Purpose::Repair) {
+            return None;
+        }
+        let stripe = self.stripe_of(BandKey(op.band));
+        let mut fragments = op.fragments.iter();
+        fragments.find_map(|f| self.torn_in(stripe, f.strip.into(), f.start, f.end))
+    }
+
     /// Decides what to do with what can be read and written now.
     pub(super) fn op_plan_begin(&mut self, id: OpId, out: &mut Vec<Action>) {
         let band = BandKey(self.ops[id.0].band);
@@ -359,6 +372,11 @@ impl Array {
             if !self.log_rows_durable(id, band, rows, out) {
                 return;
             }
+        }
+        if let Some(torn) = self.op_reads_torn(id) {
+            let (member, offset, length) = (MemberIndex(torn.member), torn.offset, torn.length);
+            out.push(Action::event(Event::Torn(member, offset, length)));
+            return self.op_end(id, Err(BlockError::Torn), out);
         }
         let log = self.log.unit_bytes();
         let strips = self.strips(band, self.ops[id.0].excluded);

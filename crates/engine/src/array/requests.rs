@@ -413,6 +413,13 @@ impl Array {
         self.member_io(io, out);
     }
 
+    /// Writes to these rows can be acknowledged without the members that are missing now.
+    fn is_replaced(&self, direct: &Direct) -> bool {
+        let band = self.band_of(StripeIndex(direct.stripe), direct.start);
+        let lost = !self.strips(band, 0).writable & plan::mask(self.geometry.strips());
+        lost.count_ones() as usize <= self.geometry.parity()
+    }
+
     pub(super) fn direct_done(
         &mut self,
         index: u32,
@@ -426,7 +433,7 @@ impl Array {
         self.reader_leave(direct.reader, out);
         let id = RequestId(direct.request);
         let repair = match result {
-            Ok(()) if self.members[member.at()].is_live() => {
+            Ok(()) if self.members[member.at()].is_live() || !self.is_replaced(&direct) => {
                 return self.part_done(id, Ok(()), out);
             }
             // The member has left since: a write that it failed in part may be acknowledged

@@ -734,3 +734,45 @@ fn reads_of_an_idle_mirror_go_round() {
         assert_eq!(read, vec![1; copies]);
     }
 }
+
+/// A read is under way on a member in a region that waits for its resync, and the member leaves:
+/// what it held there is suspect from then on, and is not made up from parity that may be wrong.
+#[test]
+fn a_read_that_loses_its_member_before_the_resync_does_not_believe_parity() {
+    for by_command in [true, false] {
+        let superblock = superblock(Level::Raid5, 3, STRIP);
+        let mut regions = RegionMap::new(superblock.regions());
+        regions.entries[1] = RegionEntry::new(RegionState::NeedsSync, 5);
+        let mut bench = Bench::from(superblock, regions);
+        while bench.array.is_starting() {
+            bench.end(0, Ok(()));
+        }
+        let offset = bench.array.geometry().region_volume_bytes();
+        let read = bench.submit(Operation::Read, offset, 4096);
+        let direct = |io: &Io| matches!(io.kind, IoKind::Read(IoMemory::Request(..)));
+        let index = bench.pending.iter().position(direct).expect("a read");
+        let member = bench.pending[index].member;
+        if by_command {
+            let force = true;
+            bench.command(Command::Fail { member, force });
+            bench.end(index, Ok(()));
+        } else {
+            bench.end(index, Err(IoError::Gone));
+        }
+        bench.end_all();
+        assert_eq!(bench.completed, [(read, Err(BlockError::Torn))]);
+    }
+}
+
+/// Where nothing stands in for a member, nothing was acknowledged without it either.
+#[test]
+fn a_read_of_a_member_that_nothing_replaces_is_answered_when_it_leaves() {
+    let mut bench = Bench::running(Level::Raid0, 3);
+    bench.written();
+    let read = bench.submit(Operation::Read, 0, 4096);
+    let member = bench.pending[0].member;
+    let force = true;
+    bench.command(Command::Fail { member, force });
+    bench.end(0, Ok(()));
+    assert_eq!(bench.completed, [(read, Ok(()))]);
+}

@@ -10,7 +10,7 @@ pub(super) struct Arena {
     map: Mapping,
 }
 
-/// What was asked of the system, to be given back: larger than the arena by the alignment.
+/// What was had of the system, to be given back.
 struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -20,13 +20,27 @@ impl Arena {
     /// Maps `len` bytes whose start is a multiple of `align` (a power of two).
     pub(super) fn map(len: usize, align: usize) -> io::Result<Arena> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
-        let map = Mapping::new(len.checked_add(align).ok_or_else(too_large)?)?;
+        let mut map = Mapping::new(len.checked_add(align).ok_or_else(too_large)?)?;
         let skip = map.start.as_ptr().align_offset(align);
         assert!(skip < align);
         // SAFETY: the mapping is `align` longer than the arena, so start and end stay inside.
         let start = unsafe { map.start.add(skip) };
+        map.keep(skip, len);
         advise(start, len);
         Ok(Arena { start, len, map })
+    }
+
+    /// Makes a range read as zeroes, giving its pages back to the system. Whole pages only.
+    #[cfg(not(miri))]
+    pub(super) fn forget(&mut self, range: std::ops::Range<usize>) -> io::Result<()> {
+        use rustix::mm::{Advice, madvise};
+        assert!(range.start <= range.end && range.end <= self.len);
+        // SAFETY: the range lies within the arena, which is borrowed exclusively; a private
+        // anonymous mapping reads as zeroes there afterwards.
+        let start = unsafe { self.start.add(range.start) };
+        // SAFETY: as above.
+        unsafe { madvise(start.as_ptr().cast(), range.len(), Advice::LinuxDontNeed) }?;
+        Ok(())
     }
 
     pub(super) fn start(&self) -> NonNull<u8> {
@@ -49,6 +63,33 @@ impl Mapping {
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }?;
         let start = NonNull::new(start.cast()).expect("mmap never maps page zero unasked");
         Ok(Mapping { start, len })
+    }
+
+    /// Gives back what lies before `skip` and what lies behind `skip + len`: neighbours are one
+    /// mapping to the kernel then, which allows only so many.
+    fn keep(&mut self, skip: usize, len: usize) {
+        use rustix::mm::munmap;
+        let page = rustix::param::page_size();
+        if !skip.is_multiple_of(page) || !len.is_multiple_of(page) {
+            return; // an odd one is kept whole
+        }
+        let behind = skip + len;
+        for range in [behind..self.len, 0..skip] {
+            if range.is_empty() {
+                continue;
+            }
+            // SAFETY: whole pages of this mapping outside of what is kept: nobody points there.
+            let start = unsafe { self.start.add(range.start) };
+            // SAFETY: as above.
+            if unsafe { munmap(start.as_ptr().cast(), range.len()) }.is_err() {
+                return; // kept, and unmapped with the rest
+            }
+            self.len -= range.len();
+            if range.start == 0 {
+                // SAFETY: the mapping begins there now.
+                self.start = unsafe { self.start.add(skip) };
+            }
+        }
     }
 }
 
@@ -86,6 +127,8 @@ impl Mapping {
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapping { start, len })
     }
+
+    fn keep(&mut self, _: usize, _: usize) {}
 }
 
 #[cfg(miri)]

@@ -22,6 +22,20 @@ impl Chunk {
         Arena::map(len, len).map(Chunk)
     }
 
+    /// Makes a range read as zeroes; where it is long, its memory goes back to the system.
+    pub(crate) fn zero(&mut self, range: std::ops::Range<usize>) {
+        #[cfg(not(miri))]
+        {
+            const WORTH_BYTES: usize = 256 << 10;
+            let page = rustix::param::page_size();
+            let whole = range.start.is_multiple_of(page) && range.end.is_multiple_of(page);
+            if whole && range.len() >= WORTH_BYTES && self.0.forget(range.clone()).is_ok() {
+                return;
+            }
+        }
+        self[range].fill(0);
+    }
+
     /// Has the processor fetch the first lines from byte `at` on, as many as pay before it follows
     /// the stream by itself: on a Cascade Lake core, copying scattered blocks of 4 KiB took 455
     /// instead of 565 ns each.
@@ -79,5 +93,17 @@ mod tests {
             chunk.prefetch(at);
         }
         assert_eq!(chunk[(1 << 20) - 1], 7);
+    }
+
+    #[test]
+    fn zeroed_again_in_short_and_long_ranges() {
+        let mut chunk = Chunk::new(1 << 20).unwrap();
+        for range in [0..1 << 20, 4096..300 << 10, 100..5000, 512..1 << 20, 7..7] {
+            chunk.fill(1);
+            chunk.zero(range.clone());
+            let zeroes = chunk.iter().filter(|&&byte| byte == 0).count();
+            assert_eq!(zeroes, range.len());
+            assert!(chunk[range].iter().all(|&byte| byte == 0));
+        }
     }
 }

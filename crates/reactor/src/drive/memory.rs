@@ -99,14 +99,14 @@ impl Memory {
         }
     }
 
-    /// Makes the range read as zeroes and gives whole pieces back to the system.
+    /// Makes the range read as zeroes and gives what is large of it back to the system.
     pub(crate) fn zero(&self, offset: u64, length: u64) {
         for (index, start, len) in parts(offset, length) {
             let mut piece = self.pieces[index].write().expect("copying does not panic");
             if len == PIECE_BYTES {
                 *piece = None;
             } else if let Some(piece) = piece.as_mut() {
-                piece[start..start + len].fill(0);
+                piece.zero(start..start + len);
             }
         }
     }

@@ -115,25 +115,29 @@ impl Rig {
         }
     }
 
-    /// Blocks of a write, just answered, that lie on a drive which is about to die while a start has
-    /// left a resync: nothing stands in for what a member holds in such a region, old or new.
+    /// Blocks of a write, just acknowledged, that lie in a region which waits for its resync and on a
+    /// member whose drive is about to die: nothing stands in for what it holds there, old or new.
     pub(super) fn lost_with_the_resync(&mut self, write: u64) -> Vec<u64> {
-        let world = Rc::clone(&self.world);
-        let dying = |drive: usize| world.borrow().drives[drive].faults.is_dying();
-        let any = self.geometry().data() > 1 && self.places.iter().flatten().any(|&d| dying(d));
-        if !any || self.look(|array| array.region_counts()[3]) == 0 {
+        let dying: Vec<bool> = {
+            let world = self.world.borrow();
+            let dying = |drive: usize| world.drives[drive].faults.is_dying();
+            let places = self.places.iter();
+            places.map(|place| place.is_some_and(dying)).collect()
+        };
+        if self.geometry().data() == 1 || !dying.contains(&true) {
             return Vec::new();
         }
-        let size = self.block_bytes();
-        let blocks = self.model.blocks_of(write);
-        blocks
-            .filter(|block| {
-                let piece = self.geometry().piece(block * size, size);
-                let strip = usize::from(piece.strip);
-                let member = self.geometry().member(piece.stripe, strip);
-                self.places[member.at()].is_none_or(&dying)
-            })
-            .collect()
+        let (size, blocks) = (self.block_bytes(), self.model.blocks_of(write));
+        self.look(move |array| {
+            let geometry = array.geometry();
+            let lost = |block: &u64| {
+                let piece = geometry.piece(block * size, size);
+                let member = geometry.member(piece.stripe, usize::from(piece.strip));
+                let live = array.members()[member.at()].is_live();
+                live && dying[member.at()] && array.region_needs_sync(geometry.region(piece.stripe))
+            };
+            blocks.filter(lost).collect()
+        })
     }
 
     /// No drive's log is damaged.

@@ -7,6 +7,9 @@ use super::*;
 use crate::layout::{PARITY_MAX, STRIP_SIZE_BYTES_MAX, STRIP_SIZE_BYTES_MIN, STRIPS_MAX};
 use std::collections::HashSet;
 
+/// Bytes of a volume at most: the geometry's arithmetic is exact below twice that.
+const VOLUME_BYTES_MAX: u64 = 1 << 62;
+
 /// A field, its value and what it must be.
 type Broken = (&'static str, String, String);
 
@@ -188,6 +191,10 @@ impl Superblock {
         }
         let strips = u64::from(self.groups) * u64::from(self.data);
         let most = data.saturating_mul(strips);
+        if most > VOLUME_BYTES_MAX {
+            let why = format!("makes a volume of {most} bytes; an array has at most 4 EiB");
+            return broken("member data", data, why);
+        }
         let size = self.volume_size_bytes;
         if size == 0 || size > most || !size.is_multiple_of(u64::from(self.block_size_bytes)) {
             return broken(
