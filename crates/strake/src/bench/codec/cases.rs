@@ -21,6 +21,18 @@ pub enum Set {
     Memory,
 }
 
+/// How strips lie to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Of the pool's strips every one, every second, and so on.
+    Every(usize),
+    /// One behind the other with [`DISPLACED_BYTES`] between: what suits some peers best.
+    Displaced,
+}
+
+/// Bytes between displaced strips.
+pub const DISPLACED_BYTES: usize = 320;
+
 /// Inputs and outputs of a call.
 pub type Work = Box<dyn FnMut(&[&[u8]], &mut [&mut [u8]])>;
 
@@ -37,8 +49,8 @@ pub struct Case {
     pub inputs: usize,
     /// Strips that a call writes.
     pub outputs: usize,
-    /// In cache: one of so many strips of the pool is used.
-    pub every: usize,
+    /// In cache: where the strips lie.
+    pub placement: Placement,
     /// Bytes of data that a call counts for.
     pub bytes: usize,
     pub work: Work,
@@ -67,10 +79,10 @@ pub fn ours() -> Vec<Case> {
     cases.extend(updates());
     cases.extend([(8, 2), (8, 3)].map(check));
     cases.extend(checksums());
-    for shape in [(8, 2), (10, 2), (16, 4)] {
+    for shape in [(8, 1), (8, 2), (10, 2), (16, 4)] {
         cases.extend(PLACED.map(|(every, operation)| Case {
             operation,
-            every,
+            placement: Placement::Every(every),
             ..encode(shape, Set::Hot)
         }));
     }
@@ -89,7 +101,7 @@ fn case(operation: &'static str, (data, parity): (usize, usize), set: Set, work:
         peer: false,
         inputs: data,
         outputs: parity,
-        every: 1,
+        placement: Placement::Every(1),
         bytes: data * STRIP_BYTES,
         work,
     }

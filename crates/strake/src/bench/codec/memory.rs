@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use strake_reactor::buffer::{Buffer, Pool};
 
-use super::cases::{CEILING, Case, STRIP_BYTES, Set};
+use super::cases::{CEILING, Case, DISPLACED_BYTES, Placement, STRIP_BYTES, Set};
 use super::timed;
 
 /// Most strips of one call.
@@ -21,6 +21,8 @@ const HOT_STRIPS: usize = 16 * STRIPS_MAX;
 pub struct Memory {
     hot: Vec<Buffer>,
     ring: Vec<Buffer>,
+    /// Strips in cache, one behind the other with a gap between.
+    displaced: Buffer,
     next: usize,
 }
 
@@ -40,7 +42,14 @@ impl Memory {
         let mut rng = fastrand::Rng::with_seed(1);
         hot.iter_mut().for_each(|strip| rng.fill(strip));
         ring.iter_mut().for_each(|strip| strip.fill(0));
-        Ok(Memory { hot, ring, next: 0 })
+        let mut displaced = Buffer::heap(STRIPS_MAX * (STRIP_BYTES + DISPLACED_BYTES));
+        rng.fill(&mut displaced);
+        Ok(Memory {
+            hot,
+            ring,
+            displaced,
+            next: 0,
+        })
     }
 
     /// Time of so many calls of a case.
@@ -52,7 +61,13 @@ impl Memory {
             } else {
                 &mut self.hot
             };
-            let (inputs, mut outputs) = split(place, case);
+            let (inputs, mut outputs) = match case.placement {
+                Placement::Every(every) => split(slices(place.iter_mut().step_by(every)), case),
+                Placement::Displaced => {
+                    let apart = STRIP_BYTES + DISPLACED_BYTES;
+                    split(self.displaced.as_mut_slice().chunks_exact_mut(apart), case)
+                }
+            };
             return timed(calls, |_| (case.work)(&inputs, &mut outputs));
         }
         let stripes = self.ring.len() / strips;
@@ -60,22 +75,25 @@ impl Memory {
         self.next = (first + calls) % stripes * strips;
         timed(calls, |number| {
             let at = (first + number) % stripes * strips;
-            let (inputs, mut outputs) = split(&mut self.ring[at..at + strips], case);
+            let (inputs, mut outputs) = split(slices(self.ring[at..at + strips].iter_mut()), case);
             (case.work)(&inputs, &mut outputs);
         })
     }
 }
 
-/// The first strips that the case's placement asks for.
-fn split<'a>(strips: &'a mut [Buffer], case: &Case) -> (Vec<&'a [u8]>, Vec<&'a mut [u8]>) {
-    let every = if case.set == Set::Hot { case.every } else { 1 };
-    let mut placed = strips
-        .iter_mut()
-        .step_by(every)
-        .map(|strip| &mut strip.as_mut_slice()[..case.strip_bytes]);
-    let inputs = placed.by_ref().take(case.inputs).map(|strip| &*strip);
+fn slices<'a>(strips: impl Iterator<Item = &'a mut Buffer>) -> impl Iterator<Item = &'a mut [u8]> {
+    strips.map(Buffer::as_mut_slice)
+}
+
+/// The first strips, as the case wants them.
+fn split<'a>(
+    strips: impl Iterator<Item = &'a mut [u8]>,
+    case: &Case,
+) -> (Vec<&'a [u8]>, Vec<&'a mut [u8]>) {
+    let mut strips = strips.map(|strip| &mut strip[..case.strip_bytes]);
+    let inputs = strips.by_ref().take(case.inputs).map(|strip| &*strip);
     let inputs: Vec<&[u8]> = inputs.collect();
-    let outputs: Vec<&mut [u8]> = placed.take(case.outputs).collect();
+    let outputs: Vec<&mut [u8]> = strips.take(case.outputs).collect();
     assert_eq!((inputs.len(), outputs.len()), (case.inputs, case.outputs));
     (inputs, outputs)
 }

@@ -2,7 +2,7 @@
 
 use strake_isal::{Isal, Matrix};
 
-use super::cases::{Case, REBUILT, SHAPES, STRIP_BYTES, Set, Work};
+use super::cases::{Case, DISPLACED_BYTES, Placement, REBUILT, SHAPES, STRIP_BYTES, Set, Work};
 
 /// Encoding and rebuilding with the functions that ISA-L has for each code.
 pub fn isal(library: &Isal) -> Vec<Case> {
@@ -10,6 +10,14 @@ pub fn isal(library: &Isal) -> Vec<Case> {
     for set in [Set::Hot, Set::Memory] {
         for shape in SHAPES {
             cases.push(case(library, "encode", shape, set, encode(library, shape)));
+            if set == Set::Hot {
+                let own = case(library, "encode", shape, set, encode(library, shape));
+                cases.push(Case {
+                    kernel: format!("{} +{DISPLACED_BYTES} B", own.kernel),
+                    placement: Placement::Displaced,
+                    ..own
+                });
+            }
         }
         for (data, parity) in REBUILT {
             let rebuilt = matrix(library, (data, parity));
@@ -66,7 +74,7 @@ fn case(
         peer: true,
         inputs: data,
         outputs: parity,
-        every: 1,
+        placement: Placement::Every(1),
         bytes: data * STRIP_BYTES,
         work,
     }
