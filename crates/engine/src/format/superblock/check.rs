@@ -288,3 +288,28 @@ fn level_has(level: Level, groups: u16, data: u16, parity: u16) -> bool {
         Level::NPlusM => one && parity >= 1 && parity <= data && usize::from(parity) <= PARITY_MAX,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample;
+    use crate::layout::Level;
+
+    #[test]
+    fn a_volume_has_at_most_four_exbibytes() {
+        let of_member = |bytes: u64| {
+            let mut superblock = sample(Level::Raid0, 3, 1, 0);
+            superblock.region_size_bytes = 1 << 42;
+            superblock.areas.data.length = bytes;
+            superblock.areas.region_map[0].length = 1 << 40;
+            superblock.member_data_bytes = bytes;
+            superblock.volume_size_bytes = 3 * bytes;
+            superblock.check_sizes()
+        };
+        assert_eq!(of_member(1 << 60), Ok(()));
+        let (name, _, why) = of_member(1 << 61).unwrap_err();
+        assert!(
+            name == "member data" && why.contains("4 EiB"),
+            "{name}: {why}"
+        );
+    }
+}
