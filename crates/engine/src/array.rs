@@ -21,6 +21,8 @@ mod members;
 mod meta;
 mod ops;
 mod policy;
+mod published;
+mod reads;
 mod regions;
 mod replay;
 mod requests;
@@ -49,6 +51,8 @@ pub use locks::BandKey;
 use locks::FastMap;
 pub use log::{LogCounters, LogReport, LogSource, RecordId};
 pub use members::Member;
+pub use published::Published;
+pub use reads::{DirectReads, ReadId, Step};
 
 use background::Background;
 use locks::LockTable;
@@ -331,6 +335,10 @@ pub struct Array {
     fragments: Vec<Fragment>,
     /// Metadata could not be written where it must be: no more writes.
     broken: bool,
+    /// Published: reads may be direct.
+    open: bool,
+    /// Direct reads of all cores when long work last looked.
+    reads_seen: u64,
     now_ns: u64,
     last_request_ns: u64,
     memory_free: isize,
@@ -378,6 +386,8 @@ impl Array {
             accepted: Accepted::default(),
             fragments: Vec::new(),
             broken: false,
+            open: false,
+            reads_seen: 0,
             now_ns: start.now_ns,
             last_request_ns: 0,
             memory_free: start.memory_bytes as isize,
@@ -405,7 +415,34 @@ impl Array {
             array.replay_next = start.replay;
             array.start_flush(out);
         }
+        array.publish();
         array
+    }
+
+    /// What cores may know so that they read without asking; none is under way or open at first.
+    pub fn published(&self) -> &std::sync::Arc<Published> {
+        self.regions.published()
+    }
+
+    /// The direct reads of one more core.
+    pub fn direct_reads(&self) -> DirectReads {
+        let published = self.published().clone();
+        DirectReads::new(self.geometry.clone(), self.data_offset(), published)
+    }
+
+    /// Lets reads be direct or not. At the end of every call from outside, so that it is known
+    /// before the actions of that call are carried out.
+    fn publish(&mut self) {
+        let listed = !self.torn.list().is_empty();
+        let open = self.mode == Mode::Running && !listed;
+        if std::mem::replace(&mut self.open, open) == open {
+            return;
+        }
+        let published = self.regions.published();
+        published.set_open(open);
+        if listed {
+            published.new_regime();
+        }
     }
 
     /// What has been read of the drives may lie in their caches, from writes that a crash cut off: a
@@ -471,7 +508,12 @@ impl Array {
 
     /// Counts since the start.
     pub fn counters(&self) -> Counters {
-        self.counters
+        let (reads, read_bytes) = self.published().read_counts();
+        Counters {
+            reads: self.counters.reads + reads,
+            read_bytes: self.counters.read_bytes + read_bytes,
+            ..self.counters
+        }
     }
 
     /// Regions by state: unwritten, clean, dirty, needs resync.
@@ -558,6 +600,7 @@ impl Array {
             self.log_step(out); // what waits for the log need not any more
         }
         self.stop_step(out);
+        self.publish();
     }
 
     /// Reports the end of an [`IoKind::ReadMeta`], with what was read.
@@ -575,6 +618,7 @@ impl Array {
         );
         self.replay_io_done(token, result, bytes, out);
         self.stop_step(out);
+        self.publish();
     }
 
     /// Blocks that read as errors.
@@ -596,10 +640,20 @@ impl Array {
     pub fn tick(&mut self, now_ns: u64, out: &mut Vec<Action>) {
         self.now_ns = now_ns;
         if self.mode == Mode::Running {
+            self.look_at_reads();
             self.clean_idle_regions(out);
             self.background_step(out);
         }
         self.stop_step(out);
+        self.publish();
+    }
+
+    /// Reads that no request told of are clients at work, too.
+    fn look_at_reads(&mut self) {
+        let (reads, _) = self.published().read_counts();
+        if std::mem::replace(&mut self.reads_seen, reads) != reads {
+            self.last_request_ns = self.now_ns;
+        }
     }
 
     /// When [`Array::tick`] wants to be called next, in the clock of `now_ns`; `None`: no need.

@@ -384,6 +384,17 @@ pub struct StripPiece {
     pub length: u32,
 }
 
+/// Where a piece lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Member that holds it.
+    pub member: MemberIndex,
+    /// First byte in the member's data area.
+    pub offset: u64,
+    /// Region.
+    pub region: u32,
+}
+
 /// Where everything is: a shape over members of a known size.
 #[derive(Debug, Clone)]
 pub struct Geometry {
@@ -562,6 +573,21 @@ impl Geometry {
             strip: strip as u8,
             start: start as u32,
             length: length.min(self.shape.strip_size_bytes - start) as u32,
+        }
+    }
+
+    /// Where a piece lies when `strip` of its stripe is read for it: for parity levels the piece's
+    /// own, for mirrors any copy. One division by each of the geometry's numbers.
+    #[inline]
+    pub fn place(&self, piece: &StripPiece, strip: usize) -> Place {
+        let (row, group) = self.groups.divide(piece.stripe.0);
+        let n = self.strips();
+        let phase = self.strips.divide(row).1 as usize;
+        let position = usize::from(self.rotation[phase * n + strip]);
+        Place {
+            member: MemberIndex((group as usize * n + position) as u16),
+            offset: (row << self.strip_shift) + u64::from(piece.start),
+            region: self.rows_per_region.quotient(row) as u32,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Planted bugs, for the simulator to find: each breaks one rule of the parity log.
+//! Planted bugs, for the simulator to find: each breaks one rule, most of them the parity log's.
 //!
 //! They exist only with the cargo feature `planted`, which nothing but the simulator's own proof
 //! turns on; without it every question is answered `false` at compile time.
@@ -31,11 +31,13 @@ pub enum Planted {
     ProgressOfToday,
     /// Records of different members are ordered each for itself.
     SeparateRings,
+    /// A direct read counts although what it relied on has changed under it.
+    ReadNotLookedAtAgain,
 }
 
 impl Planted {
     /// Every planted bug.
-    pub const ALL: [Planted; 11] = [
+    pub const ALL: [Planted; 12] = [
         Planted::RetireOutOfOrder,
         Planted::CarriersLeftOut,
         Planted::SupersededReplayed,
@@ -47,6 +49,7 @@ impl Planted {
         Planted::AbsenceRecordedLate,
         Planted::ProgressOfToday,
         Planted::SeparateRings,
+        Planted::ReadNotLookedAtAgain,
     ];
 }
 

@@ -11,7 +11,9 @@ use strake_reactor::buffer::{Buffer, Pool};
 use strake_reactor::drive::{DriveInfo, DriveSpec, FaultPlan, OpenError};
 use strake_reactor::port::{Completion, DriveId, Port, Waker};
 
-use crate::served::{Answer, Asked, Reply, Served, slot_of};
+use crate::front::Front;
+pub use crate::front::{Passed, Returned, Share};
+use crate::served::{Answer, Asked, Client, Reply, Served, slot_of};
 
 /// Arrays on one core at most: the place is eight bits of a token.
 const ARRAYS_MAX: usize = 255;
@@ -58,8 +60,51 @@ pub enum Message {
         Option<FaultPlan>,
         Box<dyn FnOnce(bool) + Send>,
     ),
-    /// Close a stopped array's drives and forget it.
+    /// Close a stopped array's drives and forget it; on the core that runs it, when it has left all
+    /// others. Answered when nothing is under way.
     Forget(usize, Box<dyn FnOnce() + Send>),
+    /// The core with this mailbox is to serve an array, too, that runs here.
+    Share(usize, Arc<Mailbox>, Box<dyn FnOnce(Option<Share>) + Send>),
+    /// Serve an array that runs on another core; answers with its id here. `None`: too many arrays.
+    Join(Box<Share>, Box<dyn FnOnce(Option<usize>) + Send>),
+    /// The core of this link serves the array, under this id: from now on it is told of drives.
+    Link(usize, u32, usize),
+    /// From the core that runs an array: a place has got a drive, or lost it.
+    Drive {
+        /// The array's id on this core.
+        front: usize,
+        /// Place.
+        member: MemberIndex,
+        /// `None`: it is to be closed.
+        spec: Option<DriveSpec>,
+        /// How many drives had been attached and detached when it was.
+        drives: u64,
+    },
+    /// To the core that runs an array: another has closed a drive.
+    DriveLeft {
+        /// The array's id.
+        array: usize,
+        /// Number of the other core.
+        link: u32,
+        /// Place.
+        member: MemberIndex,
+    },
+    /// To the core that runs an array: requests of another.
+    Passed {
+        /// The array's id.
+        array: usize,
+        /// Number of the other core.
+        link: u32,
+        /// Requests.
+        batch: Vec<Passed>,
+    },
+    /// From the core that runs an array: requests that were passed on.
+    Returned {
+        /// The array's id on this core.
+        front: usize,
+        /// Requests.
+        batch: Vec<Returned>,
+    },
     /// End the loop.
     End,
 }
@@ -139,7 +184,7 @@ pub struct Core<P: Port> {
     /// The world.
     pub port: P,
     pool: Pool,
-    arrays: Vec<Option<Served>>,
+    arrays: Vec<Option<Front>>,
     mailbox: Arc<Mailbox>,
     messages: Vec<Message>,
     completions: Vec<Completion>,
@@ -185,6 +230,7 @@ impl<P: Port> Core<P> {
     /// One round; false when there was nothing to do.
     pub fn turn(&mut self) -> bool {
         let now = self.port.now_ns();
+        self.send();
         let mut worked = self.take_messages(now);
         let mut completions = std::mem::take(&mut self.completions);
         self.port.poll(&mut completions);
@@ -196,15 +242,30 @@ impl<P: Port> Core<P> {
         }
         self.completions = completions;
         for array in self.arrays.iter_mut().flatten() {
-            array.engine.set_now(now);
-            if array.engine.next_tick_ns().is_some_and(|due| due <= now) {
-                array.tick(now, &mut self.port);
-                worked = true;
-            }
+            worked |= array.tick(now, &mut self.port);
             // Who waits for these asks after this round.
-            worked |= !array.ended.is_empty();
+            worked |= !array.ended().is_empty();
         }
+        worked |= self.send();
+        self.drop_gone();
         worked
+    }
+
+    /// Sends what has been gathered for other cores.
+    fn send(&mut self) -> bool {
+        let arrays = self.arrays.iter_mut().flatten();
+        arrays.fold(false, |sent, array| array.send() | sent)
+    }
+
+    fn drop_gone(&mut self) {
+        for place in &mut self.arrays {
+            if let Some(array) = place.take_if(|array| array.is_gone()) {
+                let mut array = array;
+                let id = array.id;
+                let ended = array.ended().drain(..).map(|ended| (id, ended));
+                self.left.extend(ended);
+            }
+        }
     }
 
     /// When the next tick is due.
@@ -212,7 +273,7 @@ impl<P: Port> Core<P> {
         self.arrays
             .iter()
             .flatten()
-            .filter_map(|a| a.engine.next_tick_ns())
+            .filter_map(Front::next_tick_ns)
             .min()
     }
 
@@ -233,7 +294,7 @@ impl<P: Port> Core<P> {
     /// # Errors
     /// The request, when there is no such array.
     pub fn submit(&mut self, array: usize, request: LocalRequest) -> Result<(), LocalRequest> {
-        let Some(served) = find(&mut self.arrays, array) else {
+        let Some(front) = find(&mut self.arrays, array) else {
             return Err(request);
         };
         let asked = Asked {
@@ -242,15 +303,18 @@ impl<P: Port> Core<P> {
             length: request.length,
             durable: request.durable,
         };
-        let answer = Answer::Local(request.tag);
-        served.ask(&asked, request.buffer, answer, &mut self.port);
+        let client = Client {
+            buffer: request.buffer,
+            answer: Answer::Local(request.tag),
+        };
+        front.ask(&asked, client, &mut self.port);
         Ok(())
     }
 
     /// Appends the requests to an array, submitted on this thread, that have ended.
     pub fn take_ended(&mut self, array: usize, into: &mut Vec<Ended>) {
-        if let Some(served) = find(&mut self.arrays, array) {
-            into.append(&mut served.ended);
+        if let Some(front) = find(&mut self.arrays, array) {
+            into.append(front.ended());
         } else {
             let of_it = self.left.extract_if(.., |(id, _)| *id == array);
             into.extend(of_it.map(|(_, ended)| ended));
@@ -260,10 +324,7 @@ impl<P: Port> Core<P> {
     /// Handles a message at once, in the core's own thread.
     pub fn message(&mut self, message: Message, now: u64) {
         match message {
-            Message::Block(id, request) => match find(&mut self.arrays, id) {
-                Some(array) => array.block(request, &mut self.port),
-                None => (request.done)(Err(BlockError::Stopped), request.buffer),
-            },
+            Message::Block(id, request) => self.block(id, request),
             Message::Add(start, drives, reply) => reply(self.add(*start, drives, now)),
             Message::Command(id, command, reply) => match find(&mut self.arrays, id) {
                 Some(array) => array.command(command, reply, &mut self.port),
@@ -275,21 +336,121 @@ impl<P: Port> Core<P> {
             Message::Look(id, look) => self.look(id, look),
             Message::Faults(id, member, plan, reply) => {
                 let drive = find(&mut self.arrays, id)
-                    .and_then(|array| array.drives.get(member.at())?.as_ref())
+                    .and_then(|array| array.served()?.drives.get(member.at())?.as_ref())
                     .map(|drive| drive.0);
                 reply(drive.is_some_and(|drive| self.port.set_faults(drive, plan)));
             }
             Message::Forget(id, reply) => {
-                if let Some(array) = find(&mut self.arrays, id) {
-                    array.close(&mut self.port);
-                    let ended = array.ended.drain(..).map(|ended| (id, ended));
-                    self.left.extend(ended);
-                    self.arrays[id & ((1 << PLACE_BITS) - 1)] = None;
+                match find(&mut self.arrays, id) {
+                    Some(array) => array.forget(reply, &mut self.port),
+                    None => reply(),
                 }
-                reply();
+                self.drop_gone();
+            }
+            Message::Share(id, other, reply) => {
+                let me = self.mailbox.clone();
+                reply(find(&mut self.arrays, id).and_then(|array| array.share(me, other)));
+            }
+            Message::Join(share, reply) => reply(self.join(*share)),
+            Message::Link(id, link, front) => {
+                if let Some(array) = find(&mut self.arrays, id) {
+                    array.link(link, front);
+                }
+            }
+            Message::Drive {
+                front,
+                member,
+                spec,
+                drives,
+            } => self.set_drive(front, member, spec.as_ref(), drives),
+            Message::DriveLeft {
+                array,
+                link,
+                member,
+            } => {
+                if let Some(array) = find(&mut self.arrays, array) {
+                    array.drive_left(link, member, &mut self.port);
+                }
+            }
+            Message::Passed {
+                array,
+                link,
+                mut batch,
+            } => {
+                if let Some(array) = find(&mut self.arrays, array) {
+                    array.passed(link, &mut batch, &mut self.port);
+                }
+            }
+            Message::Returned { front, mut batch } => {
+                if let Some(front) = find(&mut self.arrays, front) {
+                    front.returned(&mut batch, &mut self.port);
+                }
             }
             Message::End => self.ended = true,
         }
+    }
+
+    fn block(&mut self, id: usize, request: BlockRequest<Buffer>) {
+        let Some(array) = find(&mut self.arrays, id) else {
+            return (request.done)(Err(BlockError::Stopped), request.buffer);
+        };
+        let asked = Asked {
+            operation: request.operation,
+            offset: request.offset,
+            length: request.length,
+            durable: request.durable,
+        };
+        let client = Client {
+            buffer: request.buffer,
+            answer: Answer::Call(request.done),
+        };
+        array.ask(&asked, client, &mut self.port);
+    }
+
+    /// A place for one more array; `None`: there is none.
+    fn free_slot(&mut self) -> Option<usize> {
+        match self.arrays.iter().position(Option::is_none) {
+            Some(free) => Some(free),
+            None if self.arrays.len() < ARRAYS_MAX => {
+                self.arrays.push(None);
+                Some(self.arrays.len() - 1)
+            }
+            None => None,
+        }
+    }
+
+    /// The id of an array in this place, never given before.
+    fn new_id(&mut self, slot: usize) -> usize {
+        let id = self.added << PLACE_BITS | slot;
+        self.added += 1;
+        id
+    }
+
+    fn join(&mut self, share: Share) -> Option<usize> {
+        let slot = self.free_slot()?;
+        let id = self.new_id(slot);
+        self.arrays[slot] = Some(Front::there(id, share));
+        Some(id)
+    }
+
+    fn set_drive(
+        &mut self,
+        front: usize,
+        member: MemberIndex,
+        spec: Option<&DriveSpec>,
+        drives: u64,
+    ) {
+        let Some(front) = find(&mut self.arrays, front) else {
+            return;
+        };
+        let drive = spec.map(|spec| match self.port.open(spec, true) {
+            Ok((drive, _)) => Some(drive),
+            Err(error) => {
+                tracing::warn!(%spec, "one core cannot open a member, which costs speed: {error}");
+                None
+            }
+        });
+        front.set_drive(member, drive, drives, &mut self.port);
     }
 
     fn add(
@@ -298,30 +459,19 @@ impl<P: Port> Core<P> {
         specs: Vec<Option<DriveSpec>>,
         now: u64,
     ) -> Result<usize, OpenError> {
-        let slot = match self.arrays.iter().position(Option::is_none) {
-            Some(free) => free,
-            None if self.arrays.len() < ARRAYS_MAX => {
-                self.arrays.push(None);
-                self.arrays.len() - 1
-            }
-            None => {
-                return Err(OpenError::Busy {
-                    path: start.superblock.name.clone(),
-                    by: format!("the core already serves {ARRAYS_MAX} arrays"),
-                });
-            }
-        };
+        let slot = self.free_slot().ok_or_else(|| OpenError::Busy {
+            path: start.superblock.name.clone(),
+            by: format!("the core already serves {ARRAYS_MAX} arrays"),
+        })?;
         let drives = self.open_all(&specs, start.read_only)?;
         start.now_ns = now;
         let mut actions: Vec<Action> = Vec::new();
         let code = strake_engine::array::code_of(&start.superblock)
             .expect("the superblock's shape was checked");
         let engine = Array::start(start, code, &mut actions);
-        let id = self.added << PLACE_BITS | slot;
-        self.added += 1;
-        let mut served = Served::new(id, engine, self.pool.clone(), drives, actions);
-        served.begin(&mut self.port);
-        self.arrays[slot] = Some(served);
+        let id = self.new_id(slot);
+        let served = Served::new(id, engine, self.pool.clone(), drives, actions);
+        self.arrays[slot] = Some(Front::here(served, &mut self.port));
         Ok(id)
     }
 
@@ -360,9 +510,9 @@ impl<P: Port> Core<P> {
         let Some(array) = find(&mut self.arrays, id) else {
             return reply(AttachResult::Gone);
         };
-        match array.drives.get(member.at()) {
-            Some(None) => {}
-            Some(Some(_)) => return reply(AttachResult::NotYet),
+        match array.is_empty(member) {
+            Some(true) => {}
+            Some(false) => return reply(AttachResult::NotYet),
             None => return reply(AttachResult::Gone),
         }
         match self.port.open(spec, false) {
@@ -376,13 +526,13 @@ impl<P: Port> Core<P> {
                     });
                 });
                 array.command(command, answer, &mut self.port);
-                array.close_if_unused(member, &mut self.port);
+                array.detach_if_unused(member, &mut self.port);
             }
         }
     }
 
     fn look(&mut self, id: usize, look: Look) {
-        let array = find(&mut self.arrays, id);
+        let array = find(&mut self.arrays, id).and_then(|array| array.served());
         look(array.map(|array| {
             View {
                 engine: &array.engine,
@@ -397,7 +547,7 @@ impl<P: Port> Core<P> {
 }
 
 /// The array of this id; `None` also when its place serves another array by now.
-fn find(arrays: &mut [Option<Served>], id: usize) -> Option<&mut Served> {
+fn find(arrays: &mut [Option<Front>], id: usize) -> Option<&mut Front> {
     let place = id & ((1 << PLACE_BITS) - 1);
     let array = arrays.get_mut(place)?.as_mut()?;
     (array.id == id).then_some(array)

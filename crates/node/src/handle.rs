@@ -7,7 +7,7 @@ use std::time::Duration;
 
 pub use strake_engine::array::LogReport;
 use strake_engine::array::{Command, CommandError, CommandErrorKind};
-use strake_engine::block::{BlockDevice, BlockError, BlockInfo, BlockRequest};
+use strake_engine::block::{BlockDevice, BlockError, BlockInfo, BlockRequest, Operation};
 pub use strake_engine::format::superblock::Consistency;
 use strake_engine::layout::{GeometryRequest, MemberIndex};
 use strake_reactor::buffer::{Buffer, Pool};
@@ -291,6 +291,8 @@ pub struct Array(Arc<ArrayInner>);
 struct ArrayInner {
     mailbox: Arc<Mailbox>,
     slot: usize,
+    /// By core: where its reads may go, and what that core calls it.
+    cores: Vec<(Arc<Mailbox>, usize)>,
     uuid: Uuid,
     info: BlockInfo,
     warnings: Vec<String>,
@@ -395,9 +397,22 @@ impl Node {
             Message::Add(Box::new(start), specs, reply)
         })?;
         let slot = added.map_err(NodeError::drive)?;
+        let mut cores = Vec::new();
+        for (other, handle) in self.cores.iter().enumerate() {
+            // A core that cannot serve one more array passes nothing on: its reads come here.
+            let front = match other == core {
+                true => None,
+                false => join(&mailbox, slot, &handle.mailbox)?,
+            };
+            cores.push(match front {
+                Some(front) => (handle.mailbox.clone(), front),
+                None => (mailbox.clone(), slot),
+            });
+        }
         Ok(Array(Arc::new(ArrayInner {
             mailbox,
             slot,
+            cores,
             uuid,
             info,
             warnings,
@@ -471,6 +486,28 @@ fn start_core(index: usize, memory: usize) -> Result<CoreHandle, NodeError> {
         Ok(Err(error)) => Err(failed(&error)),
         Err(error) => Err(failed(&error)),
     }
+}
+
+/// Has another core serve an array's reads, too. `None`: it has no room for one more array.
+fn join(owner: &Mailbox, array: usize, other: &Arc<Mailbox>) -> Result<Option<usize>, NodeError> {
+    let share = ask(owner, |reply| Message::Share(array, other.clone(), reply))?;
+    let Some(share) = share else {
+        return Err(NodeError::stopped());
+    };
+    let link = share.link();
+    let front = ask(other, |reply| Message::Join(Box::new(share), reply))?;
+    if let Some(front) = front {
+        owner.send(Message::Link(array, link, front));
+    }
+    Ok(front)
+}
+
+thread_local! {
+    /// Which core this thread's reads go to: threads take turns.
+    static HOME: usize = {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        THREADS.fetch_add(1, Ordering::Relaxed)
+    };
 }
 
 /// Arrays that have not been stopped.
@@ -823,6 +860,14 @@ impl Array {
     /// # Errors
     /// Stopped already; or metadata could not be written (it is stopped all the same).
     pub fn stop(&self) -> Result<(), NodeError> {
+        // The other cores first: what is under way there may still have to ask the array.
+        for (mailbox, front) in &self.0.cores {
+            if *front != self.0.slot || !Arc::ptr_eq(mailbox, &self.0.mailbox) {
+                ask(mailbox, |reply: Box<dyn FnOnce(()) + Send>| {
+                    Message::Forget(*front, Box::new(move || reply(())))
+                })?;
+            }
+        }
         let result = self.command(Command::Stop);
         if result
             .as_ref()
@@ -884,6 +929,14 @@ impl BlockDevice<Buffer> for Array {
         if self.0.stopped.load(Ordering::Acquire) {
             return (request.done)(Err(BlockError::Stopped), request.buffer);
         }
-        self.0.mailbox.send(Message::Block(self.0.slot, request));
+        let (mailbox, slot) = match request.operation {
+            Operation::Read => {
+                let home = HOME.with(|home| home % self.0.cores.len());
+                let (mailbox, slot) = &self.0.cores[home];
+                (mailbox, *slot)
+            }
+            _ => (&self.0.mailbox, self.0.slot),
+        };
+        mailbox.send(Message::Block(slot, request));
     }
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod core;
+mod front;
 pub mod handle;
 mod import;
 pub mod make;

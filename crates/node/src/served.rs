@@ -1,7 +1,8 @@
 //! One array on one core: the engine, the memory of its requests and operations, its drives.
 //!
 //! Carries out [`Action`]s in order. It decides nothing: where memory lies and which drive a
-//! member is are the only things it knows that the engine does not.
+//! member is are the only things it knows that the engine does not. What it is asked comes
+//! through the [`Front`](crate::front::Front) of its core, which also knows the other cores'.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use strake_engine::array::{
     Action, Array, CommandError, CommandId, Event, IoError, IoKind, IoMemory, LogSource, OpId,
     RecordId, Token,
 };
-use strake_engine::block::{BlockError, BlockRequest, Done, Operation};
+use strake_engine::block::{BlockError, Done, Operation};
 use strake_engine::layout::MemberIndex;
 use strake_engine::plan::{Memory, compute};
 use strake_reactor::buffer::{Buffer, Inbound, Outbound, Pool};
@@ -17,19 +18,31 @@ use strake_reactor::drive::DriveInfo;
 use strake_reactor::port::{DriveError, DriveId, DriveOp, Port};
 
 use crate::core::Ended;
+use crate::front::Link;
 
 /// Answers a command, from the core's thread.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(), CommandError>) + Send>;
 
 /// Bits of a token below the array's place on its core.
-const SLOT_SHIFT: u32 = 56;
+pub(crate) const SLOT_SHIFT: u32 = 56;
 /// Marks the tokens of metadata writes, whose buffers are ours: above every class of the engine.
 const META: u64 = 0xff << 48;
+/// Marks the tokens of direct reads, which are no business of the engine's.
+pub(crate) const DIRECT: u64 = 0xfe << 48;
 
 /// A client's request under way.
-struct Client {
-    buffer: Option<Buffer>,
-    answer: Answer,
+pub(crate) struct Client {
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) answer: Answer,
+}
+
+/// Where answers go that no call takes.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    /// Requests of clients on this core that have ended.
+    pub(crate) ended: Vec<Ended>,
+    /// Other cores that pass requests on, by number.
+    pub(crate) links: Vec<Link>,
 }
 
 /// How a client hears of its request's end.
@@ -38,9 +51,12 @@ pub(crate) enum Answer {
     Call(Done<Buffer>),
     /// It asks the core: [`Core::take_ended`](crate::core::Core::take_ended).
     Local(u64),
+    /// It is another core's: number of the link, and what that core calls the request.
+    Passed(u32, u32),
 }
 
 /// A request as the engine wants to know it.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub operation: Operation,
     pub offset: u64,
@@ -48,15 +64,28 @@ pub(crate) struct Asked {
     pub durable: bool,
 }
 
+impl Asked {
+    /// The client's memory is as large as it says.
+    pub(crate) fn fits(&self, client: &Client) -> bool {
+        let needs_buffer = matches!(self.operation, Operation::Read | Operation::Write);
+        let have = client.buffer.as_ref().map_or(0, |b| b.len() as u64);
+        // Positions in a request's buffer are 32 bits.
+        let too_long = self.length > u64::from(u32::MAX);
+        !needs_buffer || (have >= self.length && !too_long)
+    }
+}
+
 impl Client {
-    fn answer(self, result: Result<(), BlockError>, ended: &mut Vec<Ended>) {
+    pub(crate) fn answer(self, result: Result<(), BlockError>, outbox: &mut Outbox) {
+        let buffer = self.buffer;
         match self.answer {
-            Answer::Call(done) => done(result, self.buffer),
-            Answer::Local(tag) => ended.push(Ended {
+            Answer::Call(done) => done(result, buffer),
+            Answer::Local(tag) => outbox.ended.push(Ended {
                 tag,
                 result,
-                buffer: self.buffer,
+                buffer,
             }),
+            Answer::Passed(link, key) => outbox.links[link as usize].give_back(key, result, buffer),
         }
     }
 }
@@ -69,6 +98,8 @@ pub(crate) struct Served {
     pool: Pool,
     pub(crate) drives: Vec<Option<(DriveId, DriveInfo)>>,
     detaching: Vec<bool>,
+    /// Detached since the front last looked.
+    pub(crate) detached: Vec<MemberIndex>,
     clients: Vec<Option<Client>>,
     /// Slots of each operation.
     slots: Vec<Vec<Option<Buffer>>>,
@@ -83,9 +114,8 @@ pub(crate) struct Served {
     /// I/O for members without a drive, to be reported as failed.
     refused: Vec<Token>,
     /// Some member is to be detached.
-    any_detaching: bool,
-    /// Requests of clients on this core that have ended.
-    pub(crate) ended: Vec<Ended>,
+    pub(crate) any_detaching: bool,
+    pub(crate) outbox: Outbox,
 }
 
 impl Served {
@@ -101,6 +131,7 @@ impl Served {
             engine,
             pool,
             detaching: vec![false; drives.len()],
+            detached: Vec::new(),
             drives,
             clients: Vec::new(),
             slots: Vec::new(),
@@ -112,35 +143,14 @@ impl Served {
             actions,
             refused: Vec::new(),
             any_detaching: false,
-            ended: Vec::new(),
+            outbox: Outbox::default(),
         }
     }
 
     /// Takes a client's request.
-    pub(crate) fn block<P: Port>(&mut self, request: BlockRequest<Buffer>, port: &mut P) {
-        let asked = Asked {
-            operation: request.operation,
-            offset: request.offset,
-            length: request.length,
-            durable: request.durable,
-        };
-        self.ask(&asked, request.buffer, Answer::Call(request.done), port);
-    }
-
-    pub(crate) fn ask<P: Port>(
-        &mut self,
-        asked: &Asked,
-        buffer: Option<Buffer>,
-        answer: Answer,
-        port: &mut P,
-    ) {
-        let needs_buffer = matches!(asked.operation, Operation::Read | Operation::Write);
-        let have = buffer.as_ref().map_or(0, |b| b.len() as u64);
-        // Positions in a request's buffer are 32 bits.
-        let too_long = asked.length > u64::from(u32::MAX);
-        if needs_buffer && (have < asked.length || too_long) {
-            let client = Client { buffer, answer };
-            return client.answer(Err(BlockError::Unaligned), &mut self.ended);
+    pub(crate) fn ask<P: Port>(&mut self, asked: &Asked, client: Client, port: &mut P) {
+        if !asked.fits(&client) {
+            return client.answer(Err(BlockError::Unaligned), &mut self.outbox);
         }
         let mut out = std::mem::take(&mut self.actions);
         let id = self.engine.submit(
@@ -155,7 +165,7 @@ impl Served {
             self.clients.resize_with(at + 1, || None);
         }
         debug_assert!(self.clients[at].is_none());
-        self.clients[at] = Some(Client { buffer, answer });
+        self.clients[at] = Some(client);
         self.run(out, port);
     }
 
@@ -228,7 +238,6 @@ impl Served {
         while let Some(token) = self.refused.pop() {
             self.engine_io_done(token, Err(IoError::Gone), port);
         }
-        self.close_detached(port);
     }
 
     /// Starts what the engine asked for when it was made.
@@ -261,7 +270,7 @@ impl Served {
                 let client = self.clients[request.0 as usize]
                     .take()
                     .expect("the request is under way");
-                client.answer(result, &mut self.ended);
+                client.answer(result, &mut self.outbox);
             }
             Action::CommandDone(id, result) => {
                 if let Some(reply) = self.replies.remove(&id) {
@@ -271,6 +280,7 @@ impl Served {
             Action::Detach(member) => {
                 self.detaching[member.at()] = true;
                 self.any_detaching = true;
+                self.detached.push(member);
             }
             Action::Event(event) => self.log(&event),
         }
@@ -473,13 +483,17 @@ impl Served {
         differing
     }
 
-    /// Closes drives that nothing is sent to any more once their I/O has ended.
-    fn close_detached<P: Port>(&mut self, port: &mut P) {
-        if !self.any_detaching {
-            return;
-        }
+    /// Closes drives that nothing is sent to any more once their I/O has ended. `reading`: direct
+    /// reads of it are under way, or another core has it open.
+    pub(crate) fn close_detached<P: Port>(
+        &mut self,
+        reading: impl Fn(&Outbox, MemberIndex) -> bool,
+        port: &mut P,
+    ) {
         for member in 0..self.detaching.len() {
-            if self.detaching[member] && self.engine.members()[member].in_flight == 0 {
+            let reading = reading(&self.outbox, MemberIndex(member as u16));
+            let idle = !reading && self.engine.members()[member].in_flight == 0;
+            if self.detaching[member] && idle {
                 self.detaching[member] = false;
                 if let Some((drive, _)) = self.drives[member].take() {
                     port.close(drive);
@@ -504,15 +518,14 @@ impl Served {
         self.drives[member.at()] = Some(drive);
     }
 
-    /// Closes the drive of a place that the engine refused to fill.
-    pub(crate) fn close_if_unused<P: Port>(&mut self, member: MemberIndex, port: &mut P) {
+    /// Takes the drive out of a place that the engine refused to fill.
+    pub(crate) fn detach_if_unused(&mut self, member: MemberIndex) {
         let it = &self.engine.members()[member.at()];
-        if it.in_flight == 0
-            && !it.is_live()
-            && !self.engine.is_joining(member)
-            && let Some((drive, _)) = self.drives[member.at()].take()
-        {
-            port.close(drive);
+        let unused = !it.is_live() && !self.engine.is_joining(member);
+        if unused && self.drives[member.at()].is_some() && !self.detaching[member.at()] {
+            self.detaching[member.at()] = true;
+            self.any_detaching = true;
+            self.detached.push(member);
         }
     }
 

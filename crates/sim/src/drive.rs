@@ -27,6 +27,8 @@ pub struct Faults {
     pub bad_writes: Vec<Range<u64>>,
     /// Operations that begin in the range take so many times longer.
     pub slow_range: Option<(Range<u64>, u64)>,
+    /// Reads take so many times longer (0 counts as 1).
+    pub slow_reads: u64,
     /// When this many operations more were submitted, none ends any more until the program ends.
     pub hangs_after: Option<u64>,
     /// Every latency is multiplied by this (0 counts as 1).

@@ -310,6 +310,13 @@ impl Run {
                 }
                 return Ok(());
             }
+            Step::SlowReads { place, factor } => {
+                let place = self.place(place);
+                if let Some(drive) = self.rig.places[place] {
+                    self.rig.world.borrow_mut().drives[drive].faults.slow_reads = factor;
+                }
+                return Ok(());
+            }
             Step::SlowWrites {
                 place,
                 offset,

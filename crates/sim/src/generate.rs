@@ -95,6 +95,7 @@ fn setup(rng: &mut Rng, long: bool, level: Option<Level>) -> Setup {
         },
         orderly: rng.u8(..8) == 0,
         memory_bytes: [512 << 10, 2 << 20][rng.usize(..2)].max(if long { 1 << 20 } else { 0 }),
+        cores: [1, 1, 2, 3][rng.usize(..4)],
     }
 }
 
@@ -142,10 +143,12 @@ enum Act {
     DurableAndCrash,
     /// A write misses a parity that is refilled before the crash.
     MissedAndCrash,
+    /// A region is given up under reads.
+    DiscardUnderReads,
 }
 
 /// What can happen, how often where it happens at all, and out of ten runs in how many.
-const ACTS: [(Act, u32, u8); 36] = [
+const ACTS: [(Act, u32, u8); 37] = [
     (Act::Read, 20, 7),
     (Act::Zero, 8, 4),
     (Act::Discard, 8, 3),
@@ -182,6 +185,7 @@ const ACTS: [(Act, u32, u8); 36] = [
     (Act::TearAndCrash, 5, 3),
     (Act::DurableAndCrash, 5, 3),
     (Act::MissedAndCrash, 6, 4),
+    (Act::DiscardUnderReads, 4, 3),
 ];
 
 struct Writer<'a> {
@@ -408,6 +412,7 @@ impl Writer<'_> {
             Act::RefillAndCrash => return self.refill_and_crash(),
             Act::TearAndCrash => return self.tear_and_crash(),
             Act::DurableAndCrash => return self.durable_and_crash(),
+            Act::DiscardUnderReads => return self.discard_under_reads(),
             Act::MissedAndCrash => return self.missed_and_crash(),
             fault => self.fault(fault, place, start),
         };
@@ -429,6 +434,35 @@ impl Writer<'_> {
         } else {
             Step::Discard { start, count }
         });
+    }
+
+    /// A written region is given up while reads of it are under way that take longer than that.
+    fn discard_under_reads(&mut self) {
+        let region = self.geometry.region_volume_bytes() / self.block_bytes();
+        let (start, count) = (self.rng.u64(..self.geometry.regions()) * region, region);
+        for _ in 0..self.rng.u8(1..4) {
+            let start = start + self.rng.u64(..count);
+            self.steps.push(Step::Write {
+                start,
+                count: 1,
+                durable: false,
+            });
+        }
+        self.steps.push(Step::Quiesce {});
+        let slow = |factor| {
+            let places = 0..self.setup.shape.members() as u64;
+            places.map(move |place| Step::SlowReads { place, factor })
+        };
+        let factor = self.rng.u64(20..200);
+        self.steps.extend(slow(factor));
+        self.steps.push(Step::Discard { start, count });
+        for _ in 0..self.rng.u8(1..16) {
+            let start = start + self.rng.u64(..count);
+            self.steps.push(Step::Read { start, count: 1 });
+            let events = self.rng.u64(..4);
+            self.steps.push(Step::Run { events });
+        }
+        self.steps.extend(slow(1));
     }
 
     /// What was logged last cannot be read any more, on some or all members.

@@ -109,6 +109,8 @@ steps! {
     Hang "hang" { place: u64, after: u64 }
     /// A drive becomes slower.
     Slow "slow" { place: u64, factor: u64 }
+    /// Reads of a drive take longer.
+    SlowReads "slow-reads" { place: u64, factor: u64 }
     /// Writes that begin in this range of a drive take longer.
     SlowWrites "slow-writes" { place: u64, offset: u64, length: u64, factor: u64 }
     /// Stop and start. `back`: drives that were pulled are there again.
@@ -147,10 +149,11 @@ impl fmt::Display for Plan {
             slowness,
             orderly,
             memory_bytes,
+            cores,
         } = &self.setup;
         writeln!(
             f,
-            "array seed={} level={} groups={} data={} parity={} strip={} block={} regions={} region={} log={} policy={} sector={sector_bytes} volatile={volatile} discarded={} slowness={slowness} orderly={orderly} memory={memory_bytes}",
+            "array seed={} level={} groups={} data={} parity={} strip={} block={} regions={} region={} log={} policy={} sector={sector_bytes} volatile={volatile} discarded={} slowness={slowness} orderly={orderly} memory={memory_bytes} cores={cores}",
             self.seed,
             shape.level.name(),
             shape.groups,
@@ -209,6 +212,8 @@ impl FromStr for Plan {
             slowness: words.get("slowness")?,
             orderly: words.get("orderly")?,
             memory_bytes: words.get("memory")?,
+            // Plans that were kept before there could be several say nothing of them.
+            cores: words.text("cores").map_or(Ok(1), |_| words.get("cores"))?,
         };
         Ok(Plan {
             seed: words.get("seed")?,

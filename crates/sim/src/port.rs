@@ -47,7 +47,7 @@ impl Port for SimPort {
     fn open(
         &mut self,
         spec: &DriveSpec,
-        _read_only: bool,
+        read_only: bool,
     ) -> Result<(DriveId, DriveInfo), OpenError> {
         let mut world = self.world.borrow_mut();
         let number = spec
@@ -60,7 +60,7 @@ impl Port for SimPort {
                 reason: "no such simulated drive".into(),
             });
         };
-        if !world.claim(number) {
+        if !world.claim(self.number, number, read_only) {
             return Err(OpenError::Busy {
                 path: spec.0.clone(),
                 by: "the array that has it".into(),
@@ -83,7 +83,8 @@ impl Port for SimPort {
     }
 
     fn close(&mut self, drive: DriveId) {
-        self.world.borrow_mut().release(drive.0 as usize);
+        let drive = drive.0 as usize;
+        self.world.borrow_mut().release(self.number, drive);
     }
 
     fn submit(&mut self, drive: DriveId, token: u64, op: DriveOp) {

@@ -1,6 +1,7 @@
 //! One array under test: its drives, the core that serves it, its clients and the model.
 
 mod check;
+mod cores;
 mod crash;
 
 use std::cell::RefCell;
@@ -16,7 +17,7 @@ use strake_engine::format::superblock::{Consistency, MemberState, RunState, Supe
 use strake_engine::layout::{Geometry, MemberIndex, Shape};
 use strake_node::core::{AttachResult, Core, Message};
 use strake_reactor::buffer::{Buffer, Pool};
-use strake_reactor::port::{DriveError, Port};
+use strake_reactor::port::DriveError;
 
 use crate::content::{self, TORN};
 use crate::drive::{Discarded, SimDrive, Stray, StrayKind};
@@ -25,6 +26,8 @@ use crate::model::Model;
 use crate::parity;
 use crate::port::SimPort;
 use crate::world::World;
+
+use cores::Cores;
 
 pub use crash::Moment;
 
@@ -59,6 +62,8 @@ pub struct Setup {
     pub orderly: bool,
     /// Memory of the operations.
     pub memory_bytes: usize,
+    /// Cores that serve the array.
+    pub cores: usize,
 }
 
 impl Setup {
@@ -78,6 +83,7 @@ impl Setup {
             slowness: 1,
             orderly: false,
             memory_bytes: 4 << 20,
+            cores: 1,
         }
     }
 
@@ -161,7 +167,7 @@ pub type CommandAnswer = Result<(), CommandError>;
 pub struct Rig {
     /// Drives and time.
     pub world: Rc<RefCell<World>>,
-    core: Core<SimPort>,
+    cores: Cores,
     pool: Pool,
     setup: Setup,
     geometry: Geometry,
@@ -184,7 +190,6 @@ pub struct Rig {
     pub errors: u64,
     /// Requests answered.
     pub answered: u64,
-    slot: usize,
     /// The next start accepts what may be wrong ([`strake_engine::array::Start::accept_doubtful`]).
     pub accept_doubtful: bool,
     /// The array has been stopped cleanly.
@@ -231,6 +236,7 @@ impl Rig {
     }
 
     fn with_world(setup: Setup, mut world: World, model: Model) -> Outcome<Rig> {
+        let seed = world.seed();
         world.slowness = setup.slowness;
         world.orderly = setup.orderly;
         world.trace = std::env::var_os("STRAKE_SIM_TRACE").is_some();
@@ -240,7 +246,7 @@ impl Rig {
         let world = Rc::new(RefCell::new(world));
         let pool = pool(setup.memory_bytes)?;
         Ok(Rig {
-            core: Core::new(SimPort::new(world.clone()), pool.clone()),
+            cores: Cores::new(&world, &pool, setup.cores, seed),
             pool,
             world,
             setup,
@@ -258,7 +264,6 @@ impl Rig {
             errors_allowed: false,
             errors: 0,
             answered: 0,
-            slot: 0,
             accept_doubtful: false,
             stopped: false,
             stopped_without: Vec::new(),
@@ -333,18 +338,8 @@ impl Rig {
             .iter()
             .map(|place| place.map(SimPort::spec))
             .collect();
-        let slot = Arc::new(Mutex::new(None));
-        let told = slot.clone();
-        let reply = Box::new(move |result| *told.lock().expect("one thread") = Some(result));
         let now = self.now_ns();
-        self.core
-            .message(Message::Add(Box::new(start), specs, reply), now);
-        let added = slot.lock().expect("one thread").take();
-        self.slot = match added {
-            Some(Ok(slot)) => slot,
-            Some(Err(error)) => return Err(format!("the array does not start: {error}")),
-            None => return Err("the adding of the array was not answered".into()),
-        };
+        self.cores.add(start, specs, now)?;
         Ok(imported)
     }
 
@@ -381,14 +376,15 @@ impl Rig {
             *into.lock().expect("one thread") =
                 Some(look(view.expect("the array is served").engine));
         });
-        self.core.message(Message::Look(self.slot, look), now);
+        let id = self.cores.id();
+        self.cores.message(Message::Look(id, look), now);
         let seen = seen.lock().expect("one thread").take();
         seen.expect("a look is answered at once")
     }
 
     fn message(&mut self, message: Message) {
         let now = self.now_ns();
-        self.core.message(message, now);
+        self.cores.message(message, now);
     }
 
     /// Submits a read, write, zeroing or discard of these blocks.
@@ -448,7 +444,8 @@ impl Rig {
             buffer,
             done: Box::new(move |result, buffer| guard.answer(result, buffer)),
         };
-        self.message(Message::Block(self.slot, request));
+        let now = self.now_ns();
+        self.cores.submit(request, now);
     }
 
     /// Submits a flush.
@@ -464,11 +461,10 @@ impl Rig {
     /// Gives a command; its answer is asked for with [`Rig::answer_of`].
     pub fn command(&mut self, command: Command) -> u64 {
         let (id, reply) = self.reply_slot();
-        self.message(Message::Command(
-            self.slot,
-            command,
-            Box::new(move |result| reply(Ok(result))),
-        ));
+        let answer = Box::new(move |result| reply(Ok(result)));
+        let now = self.now_ns();
+        let message = Message::Command(self.cores.id(), command, answer);
+        self.cores.tell(message, now);
         id
     }
 
@@ -507,7 +503,7 @@ impl Rig {
             AttachResult::Gone => reply(Err("no such array".into())),
         });
         self.message(Message::Attach(
-            self.slot,
+            self.cores.id(),
             member,
             SimPort::spec(drive),
             command,
@@ -545,25 +541,19 @@ impl Rig {
     /// # Errors
     /// A block with wrong content, an unexpected error, a core that does not come to rest.
     pub fn step(&mut self, until_ns: u64) -> Outcome<bool> {
-        let mut turns = 0;
-        while self.core.turn() {
-            turns += 1;
-            if turns > TURNS_MAX {
-                return Err(format!(
-                    "the core does not come to rest at {} ns",
-                    self.now_ns()
-                ));
-            }
-        }
+        let now = self.now_ns();
+        self.cores.work(now)?;
         self.take_answers()?;
-        let next = [self.world.borrow().next_ns(), self.core.next_tick_ns()]
+        // What has ended while every core was behind waits for one of them.
+        let drives = self.world.borrow().next_ns().filter(|&next| next > now);
+        let next = [drives, self.cores.next_ns(now)]
             .into_iter()
             .flatten()
             .min();
         let Some(next) = next.filter(|&next| next <= until_ns) else {
             return Ok(false);
         };
-        self.core.port.wait(Some(next));
+        self.world.borrow_mut().advance(next);
         Ok(true)
     }
 
@@ -728,6 +718,11 @@ impl Rig {
     /// # Errors
     /// That the stop failed.
     pub fn stop(&mut self) -> Outcome {
+        let left = self.cores.leave();
+        let all = self.cores.len();
+        self.run_until("every core's leaving", |_| {
+            *left.lock().expect("one thread") == all
+        })?;
         self.do_command(Command::Stop)?;
         self.stopped_without = self.look(|array| {
             let members = array.members().iter().enumerate();
@@ -744,7 +739,7 @@ impl Rig {
                 total - free
             ));
         }
-        self.message(Message::Forget(self.slot, Box::new(|| {})));
+        self.message(Message::Forget(self.cores.id(), Box::new(|| {})));
         self.stopped = true;
         match self.world.borrow().under_way() {
             0 => Ok(()),

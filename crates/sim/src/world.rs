@@ -21,6 +21,7 @@ struct Pending {
 
 /// Everything that is not the program.
 pub struct World {
+    seed: u64,
     now_ns: u64,
     number: u64,
     pending: BTreeMap<(u64, u64), Pending>,
@@ -30,7 +31,8 @@ pub struct World {
     ready: Vec<Vec<Completion>>,
     /// Drives; a place is never reused.
     pub drives: Vec<SimDrive>,
-    open: Vec<bool>,
+    /// By drive: ports that have it open.
+    open: Vec<u32>,
     rng: Rng,
     hash: u64,
     /// Every latency is multiplied by this.
@@ -100,6 +102,7 @@ impl World {
     /// An empty world at time zero.
     pub fn new(seed: u64) -> World {
         World {
+            seed,
             now_ns: 0,
             number: 0,
             pending: BTreeMap::new(),
@@ -119,7 +122,7 @@ impl World {
     /// Puts a drive in; its number names it from now on.
     pub fn add_drive(&mut self, drive: SimDrive) -> usize {
         self.drives.push(drive);
-        self.open.push(false);
+        self.open.push(0);
         self.drives.len() - 1
     }
 
@@ -134,6 +137,12 @@ impl World {
         self.now_ns
     }
 
+    /// A number that differs from run to run and from moment to moment, for choices that are not
+    /// the drives'.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed ^ self.hash
+    }
+
     /// Hash over everything that has happened.
     pub fn hash(&self) -> u64 {
         self.hash
@@ -146,30 +155,41 @@ impl World {
             .rotate_left(29);
     }
 
-    /// Marks a drive as open; false when it is already.
-    pub(crate) fn claim(&mut self, drive: usize) -> bool {
-        !std::mem::replace(&mut self.open[drive], true)
+    /// Opens a drive for a port; false when that port has it open already, or when none has it
+    /// open and it is only to be read: another core's array lends it.
+    pub(crate) fn claim(&mut self, port: usize, drive: usize, read_only: bool) -> bool {
+        let ours = 1 << port;
+        let open = self.open[drive];
+        let may = open & ours == 0 && (open == 0 || read_only);
+        self.open[drive] |= if may { ours } else { 0 };
+        may
     }
 
-    /// Ends a claim. Nothing may be under way on the drive.
-    pub(crate) fn release(&mut self, drive: usize) {
+    /// Ends a claim. Nothing of this port may be under way on the drive.
+    pub(crate) fn release(&mut self, port: usize, drive: usize) {
+        let mut under_way = self.pending.values();
         assert!(
-            self.pending.values().all(|p| p.drive != drive),
+            under_way.all(|p| p.drive != drive || p.port != port),
             "drive {drive} is closed while operations are under way on it"
         );
+        let ours = 1 << port;
         assert!(
-            std::mem::replace(&mut self.open[drive], false),
+            self.open[drive] & ours != 0,
             "drive {drive} is closed twice"
         );
+        self.open[drive] &= !ours;
     }
 
     pub(crate) fn submit(&mut self, port: usize, drive: usize, token: u64, op: DriveOp) {
         assert!(
-            self.open[drive],
+            self.open[drive] >> port & 1 == 1,
             "an operation for drive {drive}, which is not open"
         );
         let faults = &self.drives[drive].faults;
         let mut slowness = self.slowness * faults.slowness.max(1);
+        if matches!(op, DriveOp::Read { .. }) {
+            slowness *= faults.slow_reads.max(1);
+        }
         if faults.is_slow(&op) {
             slowness *= faults.slow_range.as_ref().map_or(1, |(_, factor)| *factor);
         }
@@ -312,8 +332,8 @@ impl World {
                 self.drives[pending.drive].land_in_part(pending.op, &mut self.rng);
             }
         }
-        self.open.fill(false);
-        self.ready.iter_mut().for_each(Vec::clear);
+        self.open.fill(0);
+        self.forget_ports();
         for drive in &mut self.drives {
             drive.faults.hangs_after = None;
             if power {
@@ -321,6 +341,11 @@ impl World {
             }
         }
         self.note(u64::from(power) + 1);
+    }
+
+    /// The ports went with the program; those of the next one are numbered anew.
+    fn forget_ports(&mut self) {
+        self.ready.clear();
     }
 
     /// What is under way, for a report.

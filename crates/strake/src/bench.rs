@@ -112,9 +112,12 @@ pub struct EngineArgs {
     /// Seconds measured, after one second of warming up
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Core to run on
+    /// Core to run on; of several the first, which runs the array
     #[arg(long, default_value_t = 0)]
     core: usize,
+    /// Cores, each with so many requests under way
+    #[arg(long, default_value_t = 1)]
+    cores: usize,
 }
 
 /// Runs a benchmark and prints its report.
@@ -165,8 +168,18 @@ fn engine(args: &EngineArgs) -> anyhow::Result<report::Report> {
         fill: ["memory:", "paced:"]
             .iter()
             .any(|kind| args.drives[0].starts_with(kind)),
+        part: 0,
+        parts: 1,
     };
-    let measured = rig::Rig::new(plan)?.run(&load)?;
+    let mut rig = rig::Rig::new(plan)?;
+    let measured = match args.cores {
+        0 => bail!("--cores 0: give at least 1"),
+        1 => rig.run(&load)?,
+        _ => {
+            let others: Vec<usize> = (args.core + 1..args.core + args.cores).collect();
+            rig.run_together(&load, &others)?
+        }
+    };
     Ok(report::Report::new(args, &load, &measured))
 }
 

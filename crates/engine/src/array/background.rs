@@ -461,6 +461,7 @@ impl Array {
 
     pub(super) fn background_op_ended(&mut self, end: OpEnd, out: &mut Vec<Action>) {
         let share = u64::from(self.meta.superblock().rebuild_priority.clamp(1, 100));
+        self.look_at_reads();
         let busy = self.clients_busy();
         let now = self.now_ns;
         let Some(pass) = &mut self.background.pass else {

@@ -153,6 +153,7 @@ impl Array {
         if let Err(error) = self.command_begin(id, command, out) {
             out.push(Action::CommandDone(id, Err(error)));
         }
+        self.publish();
     }
 
     fn command_begin(

@@ -204,6 +204,12 @@ impl Array {
             .members
             .iter()
             .all(|member| member.state == MemberState::Active && member.attached);
+        let published = self.regions.published();
+        for (place, member) in self.members.iter().enumerate() {
+            let is_true = member.state == MemberState::Active && member.attached;
+            published.set_member(place, is_true);
+        }
+        published.new_regime();
         self.background.retry();
     }
 

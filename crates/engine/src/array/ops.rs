@@ -635,6 +635,7 @@ impl Array {
         );
         op.differing = differing;
         self.op_may_write(id, checksums, out);
+        self.publish();
     }
 
     /// Everything is computed: by way of the log, or at once.

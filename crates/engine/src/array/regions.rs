@@ -9,7 +9,9 @@
 //! commit point; a separate durable `zeroing` mark would protect nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use super::published::{Published, RegionReads};
 use super::*;
 use crate::format::region_map::{
     MAP_PAGE_BYTES, MapPlace, RegionEntry, RegionState, encode_page, page_of,
@@ -81,6 +83,7 @@ struct Job {
 /// The region map and what is going on with it.
 pub(super) struct Regions {
     map: RegionMap,
+    published: Arc<Published>,
     active: FastMap<u32, Active>,
     wanted: BTreeSet<u32>,
     cleaning: BTreeSet<u32>,
@@ -112,6 +115,8 @@ impl Regions {
         now_ns: u64,
     ) -> Regions {
         assert_eq!(map.regions(), geometry.regions());
+        let reads = map.entries.iter().map(|e| RegionReads::of(e.state()));
+        let published = Arc::new(Published::new(geometry.shape().members(), reads));
         let needs_sync = map
             .entries
             .iter()
@@ -123,6 +128,7 @@ impl Regions {
             .collect();
         let mut regions = Regions {
             map,
+            published,
             active: FastMap::default(),
             wanted: BTreeSet::new(),
             cleaning: BTreeSet::new(),
@@ -243,6 +249,11 @@ impl Regions {
         }
         self.settled.remove(&region);
         self.map.entries[region as usize] = RegionEntry::new(state, generation);
+        self.published.set_region(region, RegionReads::of(state));
+    }
+
+    pub(super) fn published(&self) -> &Arc<Published> {
+        &self.published
     }
 
     /// Copies of a band agree, durably.

@@ -87,6 +87,7 @@ impl Array {
         } else {
             self.request_begin(id, out);
         }
+        self.publish();
         id
     }
 

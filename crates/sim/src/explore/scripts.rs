@@ -58,12 +58,13 @@ impl Case {
     pub fn begins(&self) -> String {
         let (setup, missing) = (&self.setup, &self.missing);
         format!(
-            "{}, {:?}, volatile {}, sectors of {}, orderly {}, missing {missing:?}, seed {}",
+            "{}, {:?}, volatile {}, sectors of {}, orderly {}, cores {}, missing {missing:?}, seed {}",
             geometries::name(&setup.shape),
             setup.policy,
             setup.volatile != 0,
             setup.sector_bytes,
             setup.orderly,
+            setup.cores,
             self.seed
         )
     }
@@ -244,7 +245,11 @@ pub fn cases(extent: Extent) -> Vec<Case> {
                 let seed = cases.len() as u64;
                 for script in scripts(shape.data.into(), writes, volatile) {
                     cases.push(Case {
-                        setup: setup(shape, policy, volatile, inside, orderly),
+                        setup: Setup {
+                            // Both, with every policy: requests to one core, or to any of two.
+                            cores: 2 - kind as usize % 2,
+                            ..setup(shape, policy, volatile, inside, orderly)
+                        },
                         missing: missing.clone(),
                         script,
                         seed,

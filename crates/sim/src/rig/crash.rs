@@ -166,7 +166,8 @@ impl Rig {
         });
         let policy = self.look_if_started(|array| array.superblock().consistency);
         self.world.borrow_mut().crash(power);
-        self.core = Core::new(SimPort::new(self.world.clone()), self.pool.clone());
+        let seed = self.world.borrow().seed();
+        self.cores = Cores::new(&self.world, &self.pool, self.setup.cores, seed);
         self.answers.lock().expect("one thread").clear();
         self.replies.lock().expect("one thread").clear();
         self.asked.clear();
@@ -272,7 +273,8 @@ impl Rig {
         let look = Box::new(move |view: Option<strake_node::core::View<'_>>| {
             *into.lock().expect("one thread") = view.map(|view| look(view.engine));
         });
-        self.core.message(Message::Look(self.slot, look), now);
+        let id = self.cores.id();
+        self.cores.message(Message::Look(id, look), now);
         std::mem::take(&mut *seen.lock().expect("one thread"))
     }
 }

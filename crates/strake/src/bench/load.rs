@@ -29,6 +29,10 @@ pub struct Load {
     pub seconds: f64,
     /// Write everything once before: fresh memory is not there until it is touched.
     pub fill: bool,
+    /// Of several cores that do the same this is the one of this number.
+    pub part: usize,
+    /// So many.
+    pub parts: usize,
 }
 
 /// What came of it.
@@ -51,6 +55,23 @@ pub struct Measured {
     pub all_requests: u64,
     /// What paced drives were asked for by all of them.
     pub all_drives: Vec<PaceUse>,
+    /// Cores that did so.
+    pub cores: usize,
+}
+
+impl Measured {
+    /// Joins what another core measured at the same time.
+    pub fn add(&mut self, more: &Measured) {
+        // Rates add up: both as if they had taken the same time.
+        let elapsed = more.elapsed.as_secs_f64() / self.elapsed.as_secs_f64();
+        self.requests += (more.requests as f64 / elapsed).round() as u64;
+        self.all_requests += more.all_requests;
+        self.cpu += more.cpu;
+        self.idle += more.idle;
+        self.taken_away += more.taken_away;
+        self.latency_ns += &more.latency_ns;
+        self.cores += more.cores;
+    }
 }
 
 struct Client {
@@ -73,10 +94,11 @@ pub fn run(rig: &mut Rig, load: &Load) -> anyhow::Result<Measured> {
     if load.fill {
         fill(rig, span_bytes)?;
     }
+    let blocks = span_bytes / load.block_bytes;
     let places = Places {
-        next: 0,
-        blocks: span_bytes / load.block_bytes,
-        random: fastrand::Rng::with_seed(1),
+        next: blocks / load.parts as u64 * load.part as u64,
+        blocks,
+        random: fastrand::Rng::with_seed(1 + load.part as u64),
     };
     Run::new(rig, load, places)?.measure()
 }
@@ -162,6 +184,7 @@ impl<'a> Run<'a> {
             drives,
             all_requests: self.all_requests,
             all_drives,
+            cores: 1,
         })
     }
 
@@ -229,7 +252,10 @@ impl<'a> Run<'a> {
 }
 
 /// Writes the volume up to `span_bytes`, one request at a time.
-fn fill(rig: &mut Rig, span_bytes: u64) -> anyhow::Result<()> {
+///
+/// # Errors
+/// A request that failed.
+pub fn fill(rig: &mut Rig, span_bytes: u64) -> anyhow::Result<()> {
     const PIECE_BYTES: u64 = 4 << 20;
     let mut spare = Some(Buffer::heap(PIECE_BYTES as usize));
     spare.as_mut().expect("just made").fill(0x5a);

@@ -13,7 +13,9 @@ pub struct Report {
     strip_size: String,
     workload: String,
     block_bytes: u64,
+    /// Of each core.
     depth: usize,
+    cores: usize,
     state: String,
     /// `null`: as a new array.
     policy: Option<String>,
@@ -56,6 +58,7 @@ impl Report {
             workload: format!("{:?}", load.workload).to_lowercase(),
             block_bytes: load.block_bytes,
             depth: load.depth,
+            cores: measured.cores,
             state: args.state.clone(),
             policy: args.policy.map(Policy::name),
             kernel: strake_codec::kernel(),
@@ -70,7 +73,7 @@ impl Report {
                 p99_99: us(0.9999),
             },
             cpu_ns_per_io: measured.cpu.as_nanos() as f64 / measured.requests.max(1) as f64,
-            idle: measured.idle.as_secs_f64() / seconds,
+            idle: measured.idle.as_secs_f64() / seconds / measured.cores as f64,
             drives_busy: busy.collect(),
         }
     }
@@ -78,13 +81,14 @@ impl Report {
     /// One line and its latencies.
     pub fn print(&self) {
         println!(
-            "level {} on {} ({}), {} {} B at depth {}, kernel {}",
+            "level {} on {} ({}), {} {} B at depth {} on {} core(s), kernel {}",
             self.level,
             self.drives,
             self.state,
             self.workload,
             self.block_bytes,
             self.depth,
+            self.cores,
             self.kernel
         );
         println!(

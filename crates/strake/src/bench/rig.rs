@@ -1,11 +1,12 @@
-//! One array on a core of this thread's own.
+//! One array on a core of this thread's own, or on several threads' cores.
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
 
 use anyhow::{Context, bail};
 use strake_engine::format::superblock::Consistency;
 use strake_engine::layout::GeometryRequest;
-use strake_node::core::{Core, Message};
+use strake_node::core::{Core, Mailbox, Message, Share};
 use strake_node::{CreateArray, make};
 use strake_reactor::buffer::Pool;
 use strake_reactor::drive::{DriveSpec, describe};
@@ -76,13 +77,9 @@ impl Rig {
         let mut core = Core::new(port, pool.clone());
         let present = plan.drives.iter().enumerate();
         let present = present.map(|(at, spec)| (at >= plan.missing).then(|| spec.clone()));
-        let slot = Arc::new(Mutex::new(None));
-        let answer = slot.clone();
-        let added =
-            Box::new(move |result| *answer.lock().expect("no panic while held") = Some(result));
-        core.message(Message::Add(Box::new(start), present.collect(), added), 0);
-        let slot = slot.lock().expect("no panic while held").take();
-        let slot = slot.context("the core did not answer")??;
+        let present = present.collect();
+        let slot =
+            answered(|reply| core.message(Message::Add(Box::new(start), present, reply), 0))??;
         Ok(Rig {
             core,
             pool,
@@ -100,6 +97,144 @@ impl Rig {
     pub fn run(&mut self, load: &Load) -> anyhow::Result<Measured> {
         load::run(self, load)
     }
+
+    /// Runs a load on each of several cores at once: on this thread, which runs the array, and on
+    /// as many more as there are in `others`, each bound to one of these.
+    ///
+    /// # Errors
+    /// Those of [`Rig::run`] on any of them; a core that cannot be had.
+    pub fn run_together(&mut self, load: &Load, others: &[usize]) -> anyhow::Result<Measured> {
+        if load.fill {
+            load::fill(self, load.span_bytes.min(self.volume_bytes))?;
+        }
+        let parts = others.len() + 1;
+        let load = |part| Load {
+            fill: false,
+            part,
+            parts,
+            ..*load
+        };
+        let begin = Barrier::new(parts);
+        let ended = AtomicUsize::new(0);
+        let (joining, joiners) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = others
+                .iter()
+                .enumerate()
+                .map(|(at, &core)| {
+                    let (joining, like) = (joining.clone(), Shape::of(self));
+                    let (begin, ended, load) = (&begin, &ended, load(at + 1));
+                    scope.spawn(move || {
+                        let _last = Counted(ended);
+                        let rig = pin(core).and_then(|()| Rig::join(&like, &joining));
+                        drop(joining);
+                        begin.wait();
+                        rig?.run(&load)
+                    })
+                })
+                .collect();
+            drop(joining);
+            for joiner in joiners {
+                self.admit(joiner);
+            }
+            begin.wait();
+            let mut measured = self.run(&load(0));
+            // What they pass on is served until they have ended.
+            while ended.load(Ordering::Acquire) < others.len() {
+                self.core.turn();
+            }
+            for thread in threads {
+                let more = thread.join().expect("a thread of the load panicked");
+                if let (Ok(measured), Ok(more)) = (&mut measured, &more) {
+                    measured.add(more);
+                } else if measured.is_ok() {
+                    measured = more;
+                }
+            }
+            measured
+        })
+    }
+
+    /// A core that serves the reads of an array of another thread.
+    fn join(like: &Shape, joining: &mpsc::Sender<Joiner>) -> anyhow::Result<Rig> {
+        let pool = Pool::new(POOL_BYTES)?;
+        let port = RingPort::new(RingConfig {
+            entries: 1024,
+            pool: Some(pool.clone()),
+        })?;
+        let mut core = Core::new(port, pool.clone());
+        let (share, shared) = mpsc::channel();
+        let mailbox = core.mailbox();
+        joining.send(Joiner::Wants(mailbox, share))?;
+        let share = Box::new(shared.recv()?);
+        let link = share.link();
+        let joined = answered(|reply| core.message(Message::Join(share, reply), 0))?;
+        let slot = joined.context("the core has no room")?;
+        joining.send(Joiner::Has(link, slot))?;
+        Ok(Rig {
+            core,
+            pool,
+            slot,
+            volume_bytes: like.volume_bytes,
+            stripe_bytes: like.stripe_bytes,
+            drives: Vec::new(),
+        })
+    }
+
+    fn admit(&mut self, joiner: Joiner) {
+        match joiner {
+            Joiner::Wants(mailbox, share) => {
+                let reply = Box::new(move |shared: Option<Share>| {
+                    // A thread that has gone is joined, and says why.
+                    let _ = share.send(shared.expect("the array is on this core"));
+                });
+                self.core
+                    .message(Message::Share(self.slot, mailbox, reply), 0);
+            }
+            Joiner::Has(link, front) => {
+                self.core.message(Message::Link(self.slot, link, front), 0);
+            }
+        }
+    }
+}
+
+/// What a core that joins says to the one that runs the array.
+enum Joiner {
+    Wants(Arc<Mailbox>, mpsc::Sender<Share>),
+    Has(u32, usize),
+}
+
+/// Sizes that a core which joins has to know.
+struct Shape {
+    volume_bytes: u64,
+    stripe_bytes: u64,
+}
+
+impl Shape {
+    fn of(rig: &Rig) -> Shape {
+        Shape {
+            volume_bytes: rig.volume_bytes,
+            stripe_bytes: rig.stripe_bytes,
+        }
+    }
+}
+
+/// Counts up when it goes.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The answer to a message that is answered at once.
+fn answered<T: Send + 'static>(ask: impl FnOnce(Box<dyn FnOnce(T) + Send>)) -> anyhow::Result<T> {
+    let (answer, answered) = mpsc::channel();
+    ask(Box::new(move |result| {
+        let _ = answer.send(result);
+    }));
+    answered.try_recv().context("the core did not answer")
 }
 
 /// So many labelled drives of a kind: `null`, `memory`, `paced:cm7`. The same again when asked again.

@@ -50,6 +50,8 @@ fn a_load_on_paced_drives_counts_what_the_drives_did() {
             warm_up_seconds: 0.05,
             seconds: 0.1,
             fill: false,
+            part: 0,
+            parts: 1,
         };
         rig::Rig::new(plan).unwrap().run(&load).unwrap()
     };
