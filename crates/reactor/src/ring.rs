@@ -417,6 +417,7 @@ impl Port for RingPort {
         }
     }
 
+    #[inline]
     fn submit(&mut self, drive: DriveId, token: u64, op: DriveOp) {
         let slot = match self.drives.get(drive.0 as usize) {
             Some(Some(slot)) if !slot.closing => slot,
@@ -522,6 +523,7 @@ impl Drop for RingPort {
 impl Drive {
     /// The result of operations that need no drive: those outside it, writes to one opened
     /// read-only, empty ones.
+    #[inline]
     fn answer_at_once(&self, op: &DriveOp) -> Option<Result<(), DriveError>> {
         let (offset, length, changes) = match op {
             DriveOp::Read { offset, into } => (*offset, into.len() as u64, false),

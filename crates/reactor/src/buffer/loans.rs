@@ -15,8 +15,8 @@ pub(super) const RANGE_END_MAX: usize = 1 << 31;
 
 const LIVE: u64 = 1 << 63;
 const INBOUND: u64 = 1 << 62;
-/// With the two fields below, a table is one cache line.
-const SLOTS_INLINE: usize = 5;
+/// So many that a buffer's header is one cache line.
+const SLOTS_INLINE: usize = 2;
 const SLOTS_MORE: usize = 63;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,6 @@ pub(super) enum Kind {
 
 /// The live loans of one buffer. Looked at and added to by the buffer's owner only.
 #[derive(Default)]
-#[repr(align(64))]
 pub(super) struct LoanTable {
     slots: [AtomicU64; SLOTS_INLINE],
     /// Slots at this index and later are free (inline ones first, then those of `more`).
@@ -61,6 +60,7 @@ impl LoanTable {
 
     /// Records a loan and returns its slot. Asserts that the range is free for it.
     #[track_caller]
+    #[inline]
     pub(super) fn record(&self, range: &Range<usize>, kind: Kind) -> &AtomicU64 {
         assert!(range.end < RANGE_END_MAX, "a loan ends below 2 GiB");
         let entry = encode(range, kind);
