@@ -123,6 +123,8 @@ enum Asked {
     Write {
         write: u64,
         durable: bool,
+        /// In a region that waited for its resync when it was submitted.
+        unsynced: bool,
     },
     Flush {
         flush: u64,
@@ -194,6 +196,8 @@ pub struct Rig {
     pub accept_doubtful: bool,
     /// The array has been stopped cleanly.
     stopped: bool,
+    /// It is to stop: what comes now may be answered so.
+    stopping: bool,
     /// Places that were not live at the last stop.
     stopped_without: Vec<usize>,
     /// A drive that was replaced stays plugged in.
@@ -266,6 +270,7 @@ impl Rig {
             answered: 0,
             accept_doubtful: false,
             stopped: false,
+            stopping: false,
             stopped_without: Vec::new(),
             keep_old: false,
             settling: false,
@@ -325,6 +330,7 @@ impl Rig {
             return Err(format!("all drives that work are here, and yet: {why}"));
         }
         self.stopped = false;
+        self.stopping = false;
         let start = imported.start.take().expect("just imported");
         self.replayed |= start.replay.is_some();
         for &drive in &self.plugged {
@@ -393,6 +399,7 @@ impl Rig {
         let length = (blocks.end - blocks.start) * bytes;
         let id = self.next_request;
         self.next_request += 1;
+        let unsynced = operation == Operation::Write && self.wait_for_a_resync(blocks.clone());
         let (asked, buffer) = match operation {
             Operation::Read => {
                 let mut buffer = Buffer::heap(length as usize);
@@ -417,11 +424,21 @@ impl Rig {
                     content::fill(self.next_stamp, block, out);
                 }
                 let write = self.model.write_submitted(blocks.clone(), self.next_stamp);
-                (Asked::Write { write, durable }, Some(buffer))
+                let asked = Asked::Write {
+                    write,
+                    durable,
+                    unsynced,
+                };
+                (asked, Some(buffer))
             }
             Operation::WriteZeroes | Operation::Discard => {
                 let write = self.model.write_submitted(blocks.clone(), 0);
-                (Asked::Write { write, durable }, None)
+                let asked = Asked::Write {
+                    write,
+                    durable,
+                    unsynced,
+                };
+                (asked, None)
             }
             Operation::Flush => (
                 Asked::Flush {
@@ -575,7 +592,8 @@ impl Rig {
             let torn = self.answered_one(asked, result.is_ok(), buffer)?;
             if let Err(error) = result {
                 self.errors += 1;
-                if !torn && !self.errors_allowed {
+                let late = self.stopping && error == BlockError::Stopped;
+                if !torn && !late && !self.errors_allowed {
                     return Err(format!("{text} failed: {error}"));
                 }
             }
@@ -586,14 +604,20 @@ impl Rig {
     /// True: an error may be the answer, because a block may be torn.
     fn answered_one(&mut self, asked: Asked, ok: bool, buffer: Option<Buffer>) -> Outcome<bool> {
         match asked {
-            Asked::Write { write, durable } => {
+            Asked::Write {
+                write,
+                durable,
+                unsynced,
+            } => {
                 let doubtful = if ok {
                     self.lost_with_the_resync(write)
                 } else {
                     Vec::new()
                 };
+                let cut_off = !ok && unsynced && self.some_drive_dies();
                 self.model.write_ended(write, ok, durable);
                 doubtful.into_iter().for_each(|b| self.model.may_tear(b));
+                return Ok(cut_off);
             }
             Asked::Flush { flush } => self.model.flush_ended(flush, ok),
             Asked::Read {
@@ -720,6 +744,11 @@ impl Rig {
     pub fn stop(&mut self) -> Outcome {
         let left = self.cores.leave();
         let all = self.cores.len();
+        self.stopping = true;
+        for _ in 1..all {
+            // Too late, and answered all the same.
+            self.submit(Operation::Read, 0..1, false);
+        }
         self.run_until("every core's leaving", |_| {
             *left.lock().expect("one thread") == all
         })?;

@@ -118,12 +118,7 @@ impl Rig {
     /// Blocks of a write, just acknowledged, that lie in a region which waits for its resync and on a
     /// member whose drive is about to die: nothing stands in for what it holds there, old or new.
     pub(super) fn lost_with_the_resync(&mut self, write: u64) -> Vec<u64> {
-        let dying: Vec<bool> = {
-            let world = self.world.borrow();
-            let dying = |drive: usize| world.drives[drive].faults.is_dying();
-            let places = self.places.iter();
-            places.map(|place| place.is_some_and(dying)).collect()
-        };
+        let dying = self.dying();
         if self.geometry().data() == 1 || !dying.contains(&true) {
             return Vec::new();
         }
@@ -137,6 +132,31 @@ impl Rig {
                 live && dying[member.at()] && array.region_needs_sync(geometry.region(piece.stripe))
             };
             blocks.filter(lost).collect()
+        })
+    }
+
+    /// By place: its drive is dead, or about to be.
+    fn dying(&self) -> Vec<bool> {
+        let world = self.world.borrow();
+        let dying = |drive: usize| world.drives[drive].faults.is_dying();
+        let places = self.places.iter();
+        places.map(|place| place.is_some_and(dying)).collect()
+    }
+
+    /// A drive dies. What it holds beside blocks that are written in a region which waits for its
+    /// resync can be neither read nor computed until it has left: such a write may fail.
+    pub(super) fn some_drive_dies(&self) -> bool {
+        self.geometry().data() > 1 && self.dying().contains(&true)
+    }
+
+    /// Some of these blocks lie in a region that waits for its resync, or may when the start has
+    /// ended.
+    pub(super) fn wait_for_a_resync(&mut self, mut blocks: Range<u64>) -> bool {
+        let size = self.block_bytes();
+        self.look(move |array| {
+            let geometry = array.geometry();
+            let region = |block: u64| geometry.region(geometry.stripe_at(block * size));
+            array.is_starting() || blocks.any(|block| array.region_needs_sync(region(block)))
         })
     }
 
@@ -174,6 +194,7 @@ impl Rig {
         self.failed.clear();
         self.settling = false;
         self.stopped = false;
+        self.stopping = false;
         self.replayed = false;
         self.spare_blocks(policy);
         if back {
