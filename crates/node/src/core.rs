@@ -18,6 +18,9 @@ use crate::served::{Answer, Asked, Client, Reply, Served, slot_of};
 /// Arrays on one core at most: the place is eight bits of a token.
 const ARRAYS_MAX: usize = 255;
 
+/// Arrays on one core beyond which it serves none that runs on another.
+const FRONTS_MAX: usize = 128;
+
 /// Bits of an array's id that are its place; the others count the arrays added before it.
 const PLACE_BITS: u32 = 8;
 
@@ -75,8 +78,8 @@ pub enum Message {
         front: usize,
         /// Place.
         member: MemberIndex,
-        /// `None`: it is to be closed.
-        spec: Option<DriveSpec>,
+        /// What to open, and what must be found there; `None`: it is to be closed.
+        drive: Option<(DriveSpec, String)>,
         /// How many drives had been attached and detached when it was.
         drives: u64,
     },
@@ -88,6 +91,13 @@ pub enum Message {
         link: u32,
         /// Place.
         member: MemberIndex,
+    },
+    /// To the core that runs an array: another serves it no more.
+    Left {
+        /// The array's id.
+        array: usize,
+        /// Number of the other core.
+        link: u32,
     },
     /// To the core that runs an array: requests of another.
     Passed {
@@ -302,6 +312,7 @@ impl<P: Port> Core<P> {
             offset: request.offset,
             length: request.length,
             durable: request.durable,
+            failed: None,
         };
         let client = Client {
             buffer: request.buffer,
@@ -360,9 +371,9 @@ impl<P: Port> Core<P> {
             Message::Drive {
                 front,
                 member,
-                spec,
+                drive,
                 drives,
-            } => self.set_drive(front, member, spec.as_ref(), drives),
+            } => self.set_drive(front, member, drive, drives),
             Message::DriveLeft {
                 array,
                 link,
@@ -370,6 +381,11 @@ impl<P: Port> Core<P> {
             } => {
                 if let Some(array) = find(&mut self.arrays, array) {
                     array.drive_left(link, member, &mut self.port);
+                }
+            }
+            Message::Left { array, link } => {
+                if let Some(array) = find(&mut self.arrays, array) {
+                    array.left(link, &mut self.port);
                 }
             }
             Message::Passed {
@@ -399,6 +415,7 @@ impl<P: Port> Core<P> {
             offset: request.offset,
             length: request.length,
             durable: request.durable,
+            failed: None,
         };
         let client = Client {
             buffer: request.buffer,
@@ -427,6 +444,10 @@ impl<P: Port> Core<P> {
     }
 
     fn join(&mut self, share: Share) -> Option<usize> {
+        // Arrays of other cores leave room for those of this one.
+        if self.arrays.iter().flatten().count() >= FRONTS_MAX {
+            return None;
+        }
         let slot = self.free_slot()?;
         let id = self.new_id(slot);
         self.arrays[slot] = Some(Front::there(id, share));
@@ -437,14 +458,19 @@ impl<P: Port> Core<P> {
         &mut self,
         front: usize,
         member: MemberIndex,
-        spec: Option<&DriveSpec>,
+        drive: Option<(DriveSpec, String)>,
         drives: u64,
     ) {
         let Some(front) = find(&mut self.arrays, front) else {
             return;
         };
-        let drive = spec.map(|spec| match self.port.open(spec, true) {
-            Ok((drive, _)) => Some(drive),
+        let drive = drive.map(|(spec, identity)| match self.port.open(&spec, true) {
+            Ok((drive, info)) if info.identity == identity => Some(drive),
+            Ok((drive, _)) => {
+                tracing::warn!(%spec, "names another drive by now: one core cannot open the member, which costs speed");
+                self.port.close(drive);
+                None
+            }
             Err(error) => {
                 tracing::warn!(%spec, "one core cannot open a member, which costs speed: {error}");
                 None
@@ -546,9 +572,9 @@ impl<P: Port> Core<P> {
     }
 }
 
-/// The array of this id; `None` also when its place serves another array by now.
+/// The array of this id; `None` also when its place serves another array by now, or it has left.
 fn find(arrays: &mut [Option<Front>], id: usize) -> Option<&mut Front> {
     let place = id & ((1 << PLACE_BITS) - 1);
     let array = arrays.get_mut(place)?.as_mut()?;
-    (array.id == id).then_some(array)
+    (array.id == id && !array.is_gone()).then_some(array)
 }

@@ -11,11 +11,11 @@
 
 use std::sync::Arc;
 
-use strake_engine::array::{Command, DirectReads, Published, Step};
+use strake_engine::array::{Command, CommandError, DirectReads, Published, Step};
 use strake_engine::block::{BlockError, Operation};
 use strake_engine::layout::MemberIndex;
 use strake_reactor::buffer::Buffer;
-use strake_reactor::drive::{DriveInfo, DriveSpec};
+use strake_reactor::drive::DriveInfo;
 use strake_reactor::port::{DriveError, DriveId, DriveOp, Port};
 
 use crate::core::{Ended, Mailbox, Message};
@@ -69,15 +69,15 @@ impl Link {
         });
     }
 
-    fn drive(&mut self, member: MemberIndex, spec: Option<DriveSpec>, drives: u64) {
+    fn drive(&mut self, member: MemberIndex, drive: Option<&DriveInfo>, drives: u64) {
         let Some(front) = self.front else {
             return; // it is told of all drives when it is there
         };
-        self.holds[member.at()] |= spec.is_some();
+        self.holds[member.at()] |= drive.is_some();
         self.mailbox.send(Message::Drive {
             front,
             member,
-            spec,
+            drive: drive.map(|info| (info.spec.clone(), info.identity.clone())),
             drives,
         });
     }
@@ -126,8 +126,10 @@ pub(crate) struct Front {
     drives: Vec<Option<DriveId>>,
     steps: Vec<Step>,
     back: Back,
-    /// Nothing new is taken; told when the last of what is under way has ended.
-    leaving: Option<Left>,
+    /// Nothing new is taken.
+    leaving: bool,
+    /// Told when the last of what is under way has ended.
+    left: Vec<Left>,
     gone: bool,
     /// A stop, until every direct read of before has ended: one that does not count is asked of the
     /// array, which must not have stopped.
@@ -146,7 +148,8 @@ impl Front {
             reads,
             clients: Vec::new(),
             steps: Vec::new(),
-            leaving: None,
+            leaving: false,
+            left: Vec::new(),
             gone: false,
             stop: None,
             back: Back::Here(Box::new(served)),
@@ -169,7 +172,8 @@ impl Front {
             reads: share.reads,
             clients: Vec::new(),
             steps: Vec::new(),
-            leaving: None,
+            leaving: false,
+            left: Vec::new(),
             gone: false,
             stop: None,
             back: Back::There(Away {
@@ -215,12 +219,12 @@ impl Front {
 
     /// Takes a client's request.
     pub(crate) fn ask<P: Port>(&mut self, asked: &Asked, client: Client, port: &mut P) {
-        if self.leaving.is_some()
+        if self.leaving
             && let Back::There(away) = &mut self.back
         {
             return client.answer(Err(BlockError::Stopped), &mut away.outbox);
         }
-        let direct = self.leaving.is_none() && self.stop.is_none();
+        let direct = !self.leaving && self.stop.is_none();
         if asked.operation == Operation::Read && direct && asked.fits(&client) {
             let mut steps = std::mem::take(&mut self.steps);
             if let Some(read) = self.reads.submit(asked.offset, asked.length, &mut steps) {
@@ -290,6 +294,7 @@ impl Front {
                 request,
                 offset,
                 length,
+                failed,
             } => {
                 let client = self.take_client(request.0);
                 let asked = Asked {
@@ -297,6 +302,7 @@ impl Front {
                     offset,
                     length,
                     durable: false,
+                    failed,
                 };
                 self.pass_on(&asked, client, port);
             }
@@ -340,9 +346,14 @@ impl Front {
     }
 
     pub(crate) fn command<P: Port>(&mut self, command: Command, reply: Reply, port: &mut P) {
-        if command == Command::Stop && self.reads.used() > 0 && self.stop.is_none() {
-            self.stop = Some(reply);
-            return;
+        if command == Command::Stop {
+            if self.stop.is_some() {
+                return reply(Err(CommandError::stopped()));
+            }
+            if self.reads.used() > 0 {
+                self.stop = Some(reply);
+                return;
+            }
         }
         match &mut self.back {
             Back::Here(served) => served.command(command, reply, port),
@@ -407,7 +418,7 @@ impl Front {
             }
             _ => {}
         }
-        if self.leaving.is_some() {
+        if self.leaving {
             self.leave(port);
         }
     }
@@ -434,13 +445,14 @@ impl Front {
         let Back::Here(served) = &mut self.back else {
             unreachable!("drives come to the core that runs the array")
         };
-        let (id, spec) = (drive.0, drive.1.spec.clone());
+        let id = drive.0;
         served.attach(member, drive);
         let drives = served.engine.published().drives_changed();
         self.reads.set_drive(member, true, drives);
         self.drives[member.at()] = Some(id);
+        let info = served.drives[member.at()].as_ref().map(|(_, info)| info);
         for link in &mut served.outbox.links {
-            link.drive(member, Some(spec.clone()), drives);
+            link.drive(member, info, drives);
         }
     }
 
@@ -493,7 +505,7 @@ impl Front {
             if drive.is_some()
                 && let Some((_, info)) = &served.drives[place]
             {
-                link.drive(MemberIndex(place as u16), Some(info.spec.clone()), drives);
+                link.drive(MemberIndex(place as u16), Some(info), drives);
             }
         }
     }
@@ -502,6 +514,16 @@ impl Front {
     pub(crate) fn drive_left<P: Port>(&mut self, link: u32, member: MemberIndex, port: &mut P) {
         if let Back::Here(served) = &mut self.back {
             served.outbox.links[link as usize].holds[member.at()] = false;
+        }
+        self.look_at_drives(port);
+    }
+
+    /// The other core serves the array no more, and has closed all its drives.
+    pub(crate) fn left<P: Port>(&mut self, link: u32, port: &mut P) {
+        if let Back::Here(served) = &mut self.back {
+            let link = &mut served.outbox.links[link as usize];
+            link.front = None;
+            link.holds.fill(false);
         }
         self.look_at_drives(port);
     }
@@ -560,7 +582,7 @@ impl Front {
                 for link in &mut served.outbox.links {
                     if !link.batch.is_empty() {
                         let batch = std::mem::take(&mut link.batch);
-                        let front = link.front.expect("it has passed something on");
+                        let front = link.front.expect("it waits for what it has passed on");
                         link.mailbox.send(Message::Returned { front, batch });
                         sent = true;
                     }
@@ -585,33 +607,37 @@ impl Front {
     /// Closes everything when nothing is under way any more, then calls `left`. The array, where it
     /// runs here, has stopped.
     pub(crate) fn forget<P: Port>(&mut self, left: Left, port: &mut P) {
-        self.leaving = Some(left);
+        self.leaving = true;
+        self.left.push(left);
         self.leave(port);
     }
 
     fn leave<P: Port>(&mut self, port: &mut P) {
-        if !self.is_idle() {
+        if self.gone || !self.is_idle() {
             return;
         }
         match &mut self.back {
             Back::Here(served) => served.close(port),
-            Back::There(_) => {
+            Back::There(away) => {
                 for drive in &mut self.drives {
                     if let Some(drive) = drive.take() {
                         port.close(drive);
                     }
                 }
+                away.mailbox.send(Message::Left {
+                    array: away.array,
+                    link: away.link,
+                });
             }
         }
         self.gone = true;
-        if let Some(left) = self.leaving.take() {
-            left();
-        }
+        self.left.drain(..).for_each(|left| left());
     }
 
     fn is_idle(&self) -> bool {
         let waiting = match &self.back {
-            Back::Here(_) => false,
+            // One whose start was given up has stopped with I/O under way.
+            Back::Here(served) => served.engine.members().iter().any(|m| m.in_flight > 0),
             Back::There(away) => away.waiting.iter().any(Option::is_some),
         };
         self.reads.used() == 0 && !waiting

@@ -402,7 +402,8 @@ impl Node {
             // A core that cannot serve one more array passes nothing on: its reads come here.
             let front = match other == core {
                 true => None,
-                false => join(&mailbox, slot, &handle.mailbox)?,
+                // One that has ended is not joined; the array is served all the same.
+                false => join(&mailbox, slot, &handle.mailbox).unwrap_or(None),
             };
             cores.push(match front {
                 Some(front) => (handle.mailbox.clone(), front),
@@ -632,6 +633,7 @@ impl Array {
         spec: DriveSpec,
         force: bool,
     ) -> Result<(), NodeError> {
+        let spec = make::labelled(&spec);
         let status = self.status()?;
         let place = status.members.get(usize::from(member)).ok_or_else(|| {
             let last = status.members.len() - 1;
@@ -863,9 +865,12 @@ impl Array {
         // The other cores first: what is under way there may still have to ask the array.
         for (mailbox, front) in &self.0.cores {
             if *front != self.0.slot || !Arc::ptr_eq(mailbox, &self.0.mailbox) {
-                ask(mailbox, |reply: Box<dyn FnOnce(()) + Send>| {
+                let left = ask(mailbox, |reply: Box<dyn FnOnce(()) + Send>| {
                     Message::Forget(*front, Box::new(move || reply(())))
-                })?;
+                });
+                if let Err(error) = left {
+                    tracing::warn!(array = self.0.info.name, "a core does not leave: {error}");
+                }
             }
         }
         let result = self.command(Command::Stop);

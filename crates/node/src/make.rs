@@ -114,7 +114,7 @@ pub fn unrecorded(
 }
 
 /// A memory drive without a label would be another one at each opening.
-fn labelled(spec: &DriveSpec) -> DriveSpec {
+pub(crate) fn labelled(spec: &DriveSpec) -> DriveSpec {
     let unlabelled = |kind: &DriveKind| {
         matches!(
             kind,

@@ -62,10 +62,13 @@ pub(crate) struct Asked {
     pub offset: u64,
     pub length: u64,
     pub durable: bool,
+    /// A read: from this member a direct read has failed.
+    pub failed: Option<MemberIndex>,
 }
 
 impl Asked {
     /// The client's memory is as large as it says.
+    #[inline]
     pub(crate) fn fits(&self, client: &Client) -> bool {
         let needs_buffer = matches!(self.operation, Operation::Read | Operation::Write);
         let have = client.buffer.as_ref().map_or(0, |b| b.len() as u64);
@@ -76,6 +79,7 @@ impl Asked {
 }
 
 impl Client {
+    #[inline]
     pub(crate) fn answer(self, result: Result<(), BlockError>, outbox: &mut Outbox) {
         let buffer = self.buffer;
         match self.answer {
@@ -153,13 +157,15 @@ impl Served {
             return client.answer(Err(BlockError::Unaligned), &mut self.outbox);
         }
         let mut out = std::mem::take(&mut self.actions);
-        let id = self.engine.submit(
-            asked.operation,
-            asked.offset,
-            asked.length,
-            asked.durable,
-            &mut out,
-        );
+        let Asked { offset, length, .. } = *asked;
+        let id = match asked.failed {
+            Some(member) => self.engine.read_again(offset, length, member, &mut out),
+            None => {
+                let (operation, durable) = (asked.operation, asked.durable);
+                let engine = &mut self.engine;
+                engine.submit(operation, offset, length, durable, &mut out)
+            }
+        };
         let at = id.0 as usize;
         if self.clients.len() <= at {
             self.clients.resize_with(at + 1, || None);

@@ -12,8 +12,12 @@ use strake_reactor::drive::DriveSpec;
 use uuid::Uuid;
 
 fn node() -> Node {
+    node_of(1)
+}
+
+fn node_of(cores: usize) -> Node {
     Node::start(NodeConfig {
-        cores: 1,
+        cores,
         memory_bytes: 32 << 20,
         host_id: Uuid::new_v4(),
     })
@@ -226,4 +230,53 @@ fn raid6_lives_through_two_losses_and_an_import_elsewhere() {
     );
     second.shutdown();
     drop((set.folder, spares.folder));
+}
+
+/// Reads go to all cores, by threads that take turns: each sees what was acknowledged to any, also
+/// of a drive that came later, and that every opening would make anew. A stop answers all.
+#[test]
+fn every_core_reads_what_was_written_and_what_was_rebuilt_until_the_stop() {
+    let node = node_of(3);
+    let spec = DriveSpec("memory:64MiB".into());
+    let array = create(
+        &node,
+        "cores",
+        request(Level::Raid5, 3),
+        &[(); 3].map(|()| spec.clone()),
+    );
+    let content = pattern(0, 1 << 20, 7);
+    let on_all_cores = |check: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| {
+            (0..6).for_each(|_| {
+                scope.spawn(check);
+            });
+        });
+    };
+    write(&array, 0, &content);
+    on_all_cores(&|| assert!(read(&array, 0, content.len()) == content));
+    array.replace_member(1, spec, false).unwrap();
+    while array.status().unwrap().state != ArrayState::Healthy {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    on_all_cores(&|| assert!(read(&array, 0, content.len()) == content));
+    let reads = array.status().unwrap().reads;
+    assert!(reads >= 12, "{reads} reads are counted");
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                loop {
+                    let buffer = Some(Buffer::heap(4096));
+                    match submit(&array, Operation::Read, 8192, 4096, buffer) {
+                        (Ok(()), Some(buffer)) => assert!(buffer[..] == content[8192..12288]),
+                        (result, _) => break assert_eq!(result, Err(BlockError::Stopped)),
+                    }
+                }
+            });
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let stops = [(); 2].map(|()| scope.spawn(|| array.stop()));
+        let stops = stops.map(|stop| stop.join().unwrap());
+        assert!(stops.iter().any(Result::is_ok), "{stops:?}");
+    });
+    node.shutdown();
 }

@@ -15,6 +15,9 @@ use crate::layout::{Geometry, MemberIndex, StripPiece};
 /// Pieces of one request that may be under way at once.
 const PARTS_MAX: u32 = 64;
 
+/// A request of one piece is its own part, named by this bit and the request.
+const WHOLE: u32 = 1 << 31;
+
 /// A request that is read directly; names its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadId(pub u32);
@@ -56,6 +59,8 @@ pub enum Step {
         offset: u64,
         /// Bytes.
         length: u64,
+        /// A member from which it could not be read: the array has to know.
+        failed: Option<MemberIndex>,
     },
 }
 
@@ -67,6 +72,9 @@ struct Read {
     cursor: u64,
     parts: u32,
     pass_on: bool,
+    failed: Option<MemberIndex>,
+    /// Of a request of one piece.
+    whole: Part,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -164,10 +172,7 @@ impl DirectReads {
         let piece = self.geometry.piece(offset, length);
         if u64::from(piece.length) == length {
             let found = self.find(&piece)?;
-            let id = self.begin(offset, end, end);
-            self.start(id, 0, regime, &found, out);
-            self.step(id, out);
-            return Some(ReadId(id));
+            return Some(self.start_whole(offset, end, regime, &found, out));
         }
         let id = self.begin(offset, end, offset);
         if !self.cut(id, out) {
@@ -178,6 +183,47 @@ impl DirectReads {
         Some(ReadId(id))
     }
 
+    /// A request of one piece: nearly all that are small, so it does without a part of its own.
+    #[inline]
+    fn start_whole(
+        &mut self,
+        offset: u64,
+        end: u64,
+        regime: Regime,
+        found: &Found,
+        out: &mut Vec<Step>,
+    ) -> ReadId {
+        let id = self.begin(offset, end, end);
+        let (request, length) = (ReadId(id), found.length);
+        let Some((member, offset)) = found.from else {
+            out.push(Step::Zero {
+                request,
+                at: 0,
+                length,
+            });
+            self.step(id, out);
+            return request;
+        };
+        self.requests[id].whole = Part {
+            request: id,
+            region: found.region,
+            regime,
+            word: found.word,
+            member: member.0,
+        };
+        self.in_flight[member.at()] += 1;
+        out.push(Step::Read {
+            part: WHOLE | id,
+            request,
+            member,
+            offset,
+            at: 0,
+            length,
+        });
+        request
+    }
+
+    #[inline]
     fn begin(&mut self, offset: u64, end: u64, cursor: u64) -> u32 {
         let id = self.requests.take();
         self.requests[id] = Read {
@@ -186,6 +232,8 @@ impl DirectReads {
             cursor,
             parts: 0,
             pass_on: false,
+            failed: None,
+            whole: Part::default(),
         };
         id
     }
@@ -311,6 +359,15 @@ impl DirectReads {
     /// A piece has been read, or could not be.
     #[inline]
     pub fn io_done(&mut self, part: u32, ok: bool, out: &mut Vec<Step>) {
+        if part & WHOLE != 0 {
+            let id = part & !WHOLE;
+            let whole = self.requests[id].whole;
+            self.in_flight[usize::from(whole.member)] -= 1;
+            let counts = ok && self.published.holds(whole.regime, whole.region, whole.word);
+            self.requests[id].pass_on = !counts;
+            self.requests[id].failed = (!ok).then_some(MemberIndex(whole.member));
+            return self.step(id, out);
+        }
         let Part {
             request,
             region,
@@ -324,6 +381,9 @@ impl DirectReads {
         let read = &mut self.requests[request];
         read.parts -= 1;
         read.pass_on |= !counts;
+        if !ok {
+            read.failed = Some(MemberIndex(member));
+        }
         if !read.pass_on && read.cursor < read.end && !self.cut(request, out) {
             self.requests[request].pass_on = true;
         }
@@ -346,6 +406,7 @@ impl DirectReads {
                 request,
                 offset,
                 length,
+                failed: read.failed,
             });
         }
         self.counts.add(length);

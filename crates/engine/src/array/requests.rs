@@ -28,6 +28,9 @@ pub(super) struct Request {
     doubtful: bool,
     /// Bands below could not be made to agree (or need not be): what can be read is read as it is.
     unsettled_below: u64,
+    /// Of copies, the one on this member is read first: a read of it has failed, and is to fail here,
+    /// where it is counted and mended.
+    first: Option<MemberIndex>,
     /// Being cut further up the call stack: parts that end meanwhile do not cut again.
     cutting: bool,
 }
@@ -60,6 +63,29 @@ impl Array {
         durable: bool,
         out: &mut Vec<Action>,
     ) -> RequestId {
+        self.submit_first(operation, offset, length, durable, None, out)
+    }
+
+    /// Takes a read of which a core could not read the part that lies on `failed`.
+    pub fn read_again(
+        &mut self,
+        offset: u64,
+        length: u64,
+        failed: MemberIndex,
+        out: &mut Vec<Action>,
+    ) -> RequestId {
+        self.submit_first(Operation::Read, offset, length, false, Some(failed), out)
+    }
+
+    fn submit_first(
+        &mut self,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+        durable: bool,
+        first: Option<MemberIndex>,
+        out: &mut Vec<Action>,
+    ) -> RequestId {
         let id = self.requests.take();
         let length = if operation == Operation::Flush {
             0
@@ -71,6 +97,7 @@ impl Array {
             offset,
             end: offset.saturating_add(length),
             durable,
+            first,
             cursor: offset,
             ..Request::default()
         };
@@ -272,8 +299,12 @@ impl Array {
         while cursor < to {
             let piece = self.geometry.piece(cursor, to - cursor);
             let at = (cursor - self.requests[id.0].offset) as u32;
+            let first = self.copy_on(id, stripe);
             let copy = if !simple {
-                self.readable_copy(&piece)
+                let first = first.filter(|copy| self.readable_strips(&piece) >> copy & 1 == 1);
+                first.or_else(|| self.readable_copy(&piece))
+            } else if first.is_some() {
+                first
             } else if self.geometry.data() > 1 {
                 Some(piece.strip)
             } else {
@@ -282,6 +313,14 @@ impl Array {
             self.direct_read(id, &piece, copy.expect("every piece is readable"), at, out);
             cursor += u64::from(piece.length);
         }
+    }
+
+    /// The copy of a mirror that this request reads first, if one of this stripe is.
+    fn copy_on(&self, id: RequestId, stripe: StripeIndex) -> Option<u8> {
+        let member = self.requests[id.0].first?;
+        let ours = self.geometry.data() == 1
+            && self.geometry.group_of(member) == self.geometry.group(stripe);
+        ours.then(|| self.geometry.strip_of(stripe, member) as u8)
     }
 
     /// The first band among volume bytes `from..to` of which one copy may hold what another does
@@ -349,17 +388,21 @@ impl Array {
     /// The strip to read a piece from directly: itself, or for mirrors the copy with the
     /// shortest queue. `None`: it must be decoded.
     fn readable_copy(&self, piece: &crate::layout::StripPiece) -> Option<u8> {
-        let stripe = piece.stripe;
-        let first = self.band_of(stripe, piece.start).0;
-        let last = self.band_of(stripe, piece.start + piece.length - 1).0;
-        // A rebuild refills bands in any order: every one of them counts.
-        let readable = (first..=last).fold(u64::MAX, |readable, band| {
-            readable & self.strips(BandKey(band), 0).readable
-        });
+        let readable = self.readable_strips(piece);
         if self.geometry.data() > 1 {
             return (readable >> piece.strip & 1 == 1).then_some(piece.strip);
         }
         self.idlest_copy(piece.stripe, readable)
+    }
+
+    /// Strips of a piece's rows that hold what is true.
+    fn readable_strips(&self, piece: &crate::layout::StripPiece) -> u64 {
+        let first = self.band_of(piece.stripe, piece.start).0;
+        let last = self.band_of(piece.stripe, piece.start + piece.length - 1).0;
+        // A rebuild refills bands in any order: every one of them counts.
+        (first..=last).fold(u64::MAX, |readable, band| {
+            readable & self.strips(BandKey(band), 0).readable
+        })
     }
 
     /// Of these copies the one with the shortest queue.

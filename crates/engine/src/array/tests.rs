@@ -776,3 +776,23 @@ fn a_read_of_a_member_that_nothing_replaces_is_answered_when_it_leaves() {
     bench.end(0, Ok(()));
     assert_eq!(bench.completed, [(read, Ok(()))]);
 }
+
+/// What a core could not read directly fails here too, where it is counted and mended, and is not
+/// hidden by the copy whose turn it is.
+#[test]
+fn a_copy_that_could_not_be_read_directly_is_tried_again_first() {
+    for copy in 0..3 {
+        let mut bench = Bench::running(Level::Raid1, 3);
+        bench.written();
+        bench.end_all();
+        let member = MemberIndex(copy);
+        let mut out = Vec::new();
+        let read = bench.array.read_again(0, 4096, member, &mut out);
+        bench.carry_out(out);
+        assert_eq!(bench.pending[0].member, member);
+        bench.end(0, Err(IoError::Range));
+        bench.end_all();
+        assert_eq!(bench.completed, [(read, Ok(()))]);
+        assert_eq!(bench.array.members()[member.at()].read_errors, 1);
+    }
+}

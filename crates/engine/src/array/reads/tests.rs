@@ -72,7 +72,7 @@ fn a_block_is_read_from_its_member_and_is_done() {
     assert_eq!(
         it.out,
         [Step::Read {
-            part: 0,
+            part: WHOLE,
             request: ReadId(0),
             member,
             offset: (1 << 20) + geometry.member_offset(piece.stripe, piece.start),
@@ -182,22 +182,28 @@ fn what_cannot_be_direct_is_passed_on_as_it_is() {
 
 #[test]
 fn what_failed_or_changed_under_a_read_is_passed_on_whole() {
-    let passed = Step::PassOn {
+    let passed_after = |failed: Option<u16>| Step::PassOn {
         request: ReadId(0),
         offset: 0,
         length: 3 * STRIP_BYTES,
+        failed: failed.map(MemberIndex),
+    };
+    let passed = passed_after(None);
+    let first = {
+        let mut it = bench(Level::Raid5, 3, WRITTEN);
+        assert!(it.submit(0, 3 * STRIP_BYTES));
+        it.members()[0]
     };
     let after = |change: &dyn Fn(&Bench), ok: bool| {
         let mut it = bench(Level::Raid5, 3, WRITTEN);
         assert!(it.submit(0, 3 * STRIP_BYTES));
-        let first = it.members()[0];
         change(&it);
         it.end(|member| ok || member.0 != first);
         assert_eq!(it.reads.used(), 0);
         it.out
     };
     assert_eq!(after(&|_| {}, true), [Step::Done(ReadId(0))]);
-    assert_eq!(after(&|_| {}, false), [passed]);
+    assert_eq!(after(&|_| {}, false), [passed_after(Some(first))]);
     assert_eq!(after(&|it| it.published.new_regime(), true), [passed]);
     // Given up and written again meanwhile: it reads as before, and is not the same.
     let twice = |it: &Bench| {
