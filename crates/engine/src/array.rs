@@ -598,6 +598,7 @@ impl Array {
         }
         if self.broken {
             self.log_step(out); // what waits for the log need not any more
+            self.torn_absence_recorded(out); // nor for a record that will not be
         }
         self.stop_step(out);
         self.publish();

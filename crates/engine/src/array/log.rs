@@ -646,6 +646,7 @@ impl Array {
             }
         }
         self.job_absence_recorded(out);
+        self.torn_absence_recorded(out);
         self.log_step(out);
     }
 

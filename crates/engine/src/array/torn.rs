@@ -47,6 +47,9 @@ pub(super) struct Torn {
     failed: bool,
     running: Vec<SaveFor>,
     waiting: Vec<SaveFor>,
+    /// Writes over listed blocks that wait until members that left are recorded as gone: one of them
+    /// may hold such a block as it was, and must not come back when the block is off the list.
+    deferred: Vec<OpId>,
 }
 
 impl std::fmt::Debug for Torn {
@@ -72,6 +75,7 @@ impl Torn {
             failed: false,
             running: Vec::new(),
             waiting: Vec::new(),
+            deferred: Vec::new(),
         }
     }
 
@@ -213,7 +217,36 @@ impl Array {
         }
     }
 
+    /// Members that left are recorded as gone, or never will be: who waited for it goes on.
+    pub(super) fn torn_absence_recorded(&mut self, out: &mut Vec<Action>) {
+        let deferred = std::mem::take(&mut self.torn.deferred);
+        if self.broken {
+            for id in deferred {
+                self.op_end(id, Err(BlockError::Unavailable), out);
+            }
+            return;
+        }
+        if !deferred.is_empty() {
+            let ops = deferred.into_iter().map(SaveFor::Op);
+            self.torn.waiting.extend(ops);
+            self.torn_start(out);
+        }
+    }
+
     fn torn_catch_up(&mut self, out: &mut Vec<Action>) {
+        if self.meta_absence_unrecorded() && self.meta.is_recorded() && !self.broken {
+            // The others go on: the record of the absence may wait for one of them.
+            let heals = |who: &mut SaveFor| matches!(who, SaveFor::Op(_));
+            for who in self.torn.running.extract_if(.., heals) {
+                if let SaveFor::Op(id) = who {
+                    self.torn.deferred.push(id);
+                }
+            }
+            if self.torn.running.is_empty() {
+                self.torn.stage = Stage::Idle;
+                return self.torn_next(out);
+            }
+        }
         self.torn.stage = Stage::CatchUp;
         self.torn.outstanding = 0;
         for behind in std::mem::take(&mut self.torn.behind) {
@@ -353,12 +386,17 @@ impl Array {
                 SaveFor::Nobody => {}
             }
         }
+        self.torn_next(out);
+        self.stop_step(out);
+    }
+
+    /// No save runs: the next one begins, or who waits for none goes on.
+    fn torn_next(&mut self, out: &mut Vec<Action>) {
         self.torn_start(out);
         if self.torn.is_quiet() {
             self.replay_torn_saved(out);
             self.region_job_start(out);
         }
-        self.stop_step(out);
     }
 
     /// Parity of a region is not to be believed any more while members are missing: what they held
