@@ -597,8 +597,9 @@ impl Array {
             Class::Torn => self.torn_io_done(token, result, out),
         }
         if self.broken {
-            self.log_step(out); // what waits for the log need not any more
-            self.torn_absence_recorded(out); // nor for a record that will not be
+            // What waits for a record that will not be, or for the log, need not any more.
+            self.torn_absence_recorded(out);
+            self.log_step(out);
         }
         self.stop_step(out);
         self.publish();

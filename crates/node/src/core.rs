@@ -307,17 +307,17 @@ impl<P: Port> Core<P> {
         let Some(front) = find(&mut self.arrays, array) else {
             return Err(request);
         };
-        let asked = Asked {
-            operation: request.operation,
-            offset: request.offset,
-            length: request.length,
-            durable: request.durable,
-            failed: None,
-        };
-        let client = Client {
-            buffer: request.buffer,
-            answer: Answer::Local(request.tag),
-        };
+        let LocalRequest {
+            operation,
+            offset,
+            length,
+            durable,
+            buffer,
+            tag,
+        } = request;
+        let asked = Asked::new(operation, offset, length, durable);
+        let answer = Answer::Local(tag);
+        let client = Client { buffer, answer };
         front.ask(&asked, client, &mut self.port);
         Ok(())
     }
@@ -410,13 +410,8 @@ impl<P: Port> Core<P> {
         let Some(array) = find(&mut self.arrays, id) else {
             return (request.done)(Err(BlockError::Stopped), request.buffer);
         };
-        let asked = Asked {
-            operation: request.operation,
-            offset: request.offset,
-            length: request.length,
-            durable: request.durable,
-            failed: None,
-        };
+        let (operation, durable) = (request.operation, request.durable);
+        let asked = Asked::new(operation, request.offset, request.length, durable);
         let client = Client {
             buffer: request.buffer,
             answer: Answer::Call(request.done),

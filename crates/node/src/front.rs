@@ -143,18 +143,8 @@ impl Front {
         let drives = served.drives.iter();
         let drives: Vec<_> = drives.map(|drive| drive.as_ref().map(|d| d.0)).collect();
         served.begin(port);
-        let mut front = Front {
-            id: served.id,
-            reads,
-            clients: Vec::new(),
-            steps: Vec::new(),
-            leaving: false,
-            left: Vec::new(),
-            gone: false,
-            stop: None,
-            back: Back::Here(Box::new(served)),
-            drives,
-        };
+        let mut front = Front::new(served.id, reads, Back::Here(Box::new(served)));
+        front.drives = drives;
         for place in 0..front.drives.len() {
             let open = front.drives[place].is_some();
             let member = MemberIndex(place as u16);
@@ -166,26 +156,31 @@ impl Front {
 
     /// A front of an array that runs on another core.
     pub(crate) fn there(id: usize, share: Share) -> Front {
+        let away = Away {
+            mailbox: share.mailbox,
+            array: share.array,
+            link: share.link,
+            waiting: Vec::new(),
+            waiting_free: Vec::new(),
+            batch: Vec::new(),
+            closing: Vec::new(),
+            outbox: Outbox::default(),
+        };
+        Front::new(id, share.reads, Back::There(away))
+    }
+
+    fn new(id: usize, reads: DirectReads, back: Back) -> Front {
         Front {
             id,
-            drives: vec![None; share.reads.members()],
-            reads: share.reads,
+            drives: vec![None; reads.members()],
+            reads,
             clients: Vec::new(),
             steps: Vec::new(),
+            back,
             leaving: false,
             left: Vec::new(),
             gone: false,
             stop: None,
-            back: Back::There(Away {
-                mailbox: share.mailbox,
-                array: share.array,
-                link: share.link,
-                waiting: Vec::new(),
-                waiting_free: Vec::new(),
-                batch: Vec::new(),
-                closing: Vec::new(),
-                outbox: Outbox::default(),
-            }),
         }
     }
 

@@ -67,6 +67,17 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    #[inline]
+    pub(crate) fn new(operation: Operation, offset: u64, length: u64, durable: bool) -> Asked {
+        Asked {
+            operation,
+            offset,
+            length,
+            durable,
+            failed: None,
+        }
+    }
+
     /// The client's memory is as large as it says.
     #[inline]
     pub(crate) fn fits(&self, client: &Client) -> bool {

@@ -13,8 +13,8 @@
 //! Content of a fresh pool buffer is undefined (what its last user left); a heap buffer is zero.
 //!
 //! A buffer is one pointer: to a header in a cache line of its own, with where the memory is and
-//! what is lent of it. Every request hands its buffer on several times, and copying more than a
-//! pointer each time was a tenth of a small read's cost.
+//! what is lent of it. Every request hands its buffer on several times, so copying it is copying a
+//! pointer (docs/internals/hot-path.md).
 //!
 //! # Why this is sound
 //!

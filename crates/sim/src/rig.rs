@@ -196,8 +196,9 @@ pub struct Rig {
     pub accept_doubtful: bool,
     /// The array has been stopped cleanly.
     stopped: bool,
-    /// It is to stop: what comes now may be answered so.
-    stopping: bool,
+    /// The first request that came when the cores were leaving: it and later ones may be told that
+    /// the array has stopped, those of before may not.
+    late_from: Option<u64>,
     /// Places that were not live at the last stop.
     stopped_without: Vec<usize>,
     /// A drive that was replaced stays plugged in.
@@ -270,7 +271,7 @@ impl Rig {
             answered: 0,
             accept_doubtful: false,
             stopped: false,
-            stopping: false,
+            late_from: None,
             stopped_without: Vec::new(),
             keep_old: false,
             settling: false,
@@ -330,7 +331,7 @@ impl Rig {
             return Err(format!("all drives that work are here, and yet: {why}"));
         }
         self.stopped = false;
-        self.stopping = false;
+        self.late_from = None;
         let start = imported.start.take().expect("just imported");
         self.replayed |= start.replay.is_some();
         for &drive in &self.plugged {
@@ -592,7 +593,8 @@ impl Rig {
             let torn = self.answered_one(asked, result.is_ok(), buffer)?;
             if let Err(error) = result {
                 self.errors += 1;
-                let late = self.stopping && error == BlockError::Stopped;
+                let late = self.late_from.is_some_and(|from| id >= from);
+                let late = late && error == BlockError::Stopped;
                 if !torn && !late && !self.errors_allowed {
                     return Err(format!("{text} failed: {error}"));
                 }
@@ -744,7 +746,7 @@ impl Rig {
     pub fn stop(&mut self) -> Outcome {
         let left = self.cores.leave();
         let all = self.cores.len();
-        self.stopping = true;
+        self.late_from = Some(self.next_request);
         for _ in 1..all {
             // Too late, and answered all the same.
             self.submit(Operation::Read, 0..1, false);

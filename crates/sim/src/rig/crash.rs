@@ -194,7 +194,7 @@ impl Rig {
         self.failed.clear();
         self.settling = false;
         self.stopped = false;
-        self.stopping = false;
+        self.late_from = None;
         self.replayed = false;
         self.spare_blocks(policy);
         if back {

@@ -69,12 +69,7 @@ impl Rig {
         let volume_bytes = start.superblock.volume_size_bytes;
         let data = u64::from(start.superblock.data);
         let stripe_bytes = start.superblock.strip_size_bytes * data;
-        let pool = Pool::new(POOL_BYTES)?;
-        let port = RingPort::new(RingConfig {
-            entries: 1024,
-            pool: Some(pool.clone()),
-        })?;
-        let mut core = Core::new(port, pool.clone());
+        let (mut core, pool) = own_core()?;
         let present = plan.drives.iter().enumerate();
         let present = present.map(|(at, spec)| (at >= plan.missing).then(|| spec.clone()));
         let present = present.collect();
@@ -157,12 +152,7 @@ impl Rig {
 
     /// A core that serves the reads of an array of another thread.
     fn join(like: &Shape, joining: &mpsc::Sender<Joiner>) -> anyhow::Result<Rig> {
-        let pool = Pool::new(POOL_BYTES)?;
-        let port = RingPort::new(RingConfig {
-            entries: 1024,
-            pool: Some(pool.clone()),
-        })?;
-        let mut core = Core::new(port, pool.clone());
+        let (mut core, pool) = own_core()?;
         let (share, shared) = mpsc::channel();
         let mailbox = core.mailbox();
         joining.send(Joiner::Wants(mailbox, share))?;
@@ -196,6 +186,16 @@ impl Rig {
             }
         }
     }
+}
+
+/// A core of this thread's own, and where its buffers come from.
+fn own_core() -> anyhow::Result<(Core<RingPort>, Pool)> {
+    let pool = Pool::new(POOL_BYTES)?;
+    let port = RingPort::new(RingConfig {
+        entries: 1024,
+        pool: Some(pool.clone()),
+    })?;
+    Ok((Core::new(port, pool.clone()), pool))
 }
 
 /// What a core that joins says to the one that runs the array.
