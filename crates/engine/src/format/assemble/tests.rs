@@ -297,6 +297,22 @@ fn halves_that_ran_apart_and_are_equally_new_are_refused() {
     assert!(error.to_string().contains("/dev/d0") && error.to_string().contains("/dev/d1"));
 }
 
+/// The first left torn superblocks only; the second, from the same state, made one of them whole.
+#[test]
+fn two_starts_in_a_row_that_were_cut_off_before_they_were_recorded_are_one() {
+    let mut first = Rig::new(Level::Raid5, 1, 2, 1);
+    let mut second = Rig::new(Level::Raid5, 1, 2, 1);
+    first.change(&[0], |now| now.owner_started_unix = 3);
+    second.change(&[1], |now| now.owner_started_unix = 4);
+    let uuid = first.now.array_uuid;
+    let [first, second] = [&first.drives[0], &second.drives[1]];
+    let found = [first.clone(), second.clone()];
+    let generation = |found: &Found| found.copies[0].as_ref().unwrap().generation;
+    assert_eq!(generation(first), generation(second));
+    let array = assemble(uuid, &found, &options()).unwrap();
+    assert_eq!(array.members, [Some(0), Some(1), None]);
+}
+
 #[test]
 fn of_halves_that_ran_apart_the_older_one_is_named_diverged() {
     let mut one = Rig::new(Level::Raid1, 1, 1, 1);
