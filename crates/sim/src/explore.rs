@@ -39,6 +39,9 @@ pub struct Limits {
     pub landings_all: u32,
     /// Subsets where there are more.
     pub landings_sampled: u64,
+    /// Losses after each of those of three writes to a shape with three parities, besides none:
+    /// there they are up to 63. (After a crash of a start: one.)
+    pub losses_sampled: usize,
     /// Of so many outcomes one has its start crashed as well (0: none).
     pub again_every: u64,
     /// Of so many cases one is tried.
@@ -59,16 +62,18 @@ impl Limits {
             Extent::Small => Limits {
                 landings_all: 4,
                 landings_sampled: 12,
+                losses_sampled: 5,
                 again_every: 61,
                 case_every: 2_803,
                 part: (0, 1),
                 time: Some(Duration::from_secs(90)),
                 failures_max: 5,
             },
-            Extent::Whole | Extent::Endless => Limits {
+            Extent::Whole => Limits {
                 landings_all: 8,
                 landings_sampled: 64,
-                again_every: 499,
+                losses_sampled: 5,
+                again_every: 1_499,
                 case_every: 1,
                 part: (0, 1),
                 time: None,
@@ -89,6 +94,8 @@ pub struct Explored {
     pub moments: u64,
     /// Moments of which a sample of the landings was tried.
     pub sampled: u64,
+    /// Landings of which a sample of the further losses was tried.
+    pub losses_sampled: u64,
     /// Outcomes started and compared, no two equal ones of a case.
     pub states: u64,
     /// Outcomes left out as equal to one before.
@@ -108,6 +115,7 @@ impl Explored {
         self.cases += other.cases;
         self.moments += other.moments;
         self.sampled += other.sampled;
+        self.losses_sampled += other.losses_sampled;
         self.states += other.states;
         self.equal += other.equal;
         self.again += other.again;
@@ -123,11 +131,12 @@ impl std::fmt::Display for Explored {
         }
         write!(
             f,
-            "{} of {} cases, {} crash moments ({} of them with a sample of the landings), {} states explored ({} more were equal), {} starts crashed again, {} torn blocks, {:.0} s, {} failures",
+            "{} of {} cases, {} crash moments ({} of them with a sample of the landings; {} landings with a sample of the losses), {} states explored ({} more were equal), {} starts crashed again, {} torn blocks, {:.0} s, {} failures",
             self.cases,
             self.cases_all,
             self.moments,
             self.sampled,
+            self.losses_sampled,
             self.states,
             self.equal,
             self.again,
@@ -319,10 +328,18 @@ impl Explorer<'_> {
             });
             let hashes = Hashes::of(&drives, base, self.case.setup.sizes.areas());
             let described = self.symmetry.describe_all(&drives, base);
-            for lose in &may_lose {
+            // Equal before any loss, equal after it.
+            let hash = self.hash(moment, &hashes, &[], first);
+            let known = !self.seen.insert(hash ^ moment.live_bits())
+                || first && !self.symmetry.insert(moment, &described, &[]);
+            if known {
+                self.out.equal += may_lose.len() as u64;
+                continue;
+            }
+            for (number, lose) in self.tried(&may_lose, hash, first) {
                 let hash = self.hash(moment, &hashes, lose, first);
                 let new = self.seen.insert(hash)
-                    && (!first || self.symmetry.insert(moment, &described, lose));
+                    && (!first || number == 0 || self.symmetry.insert(moment, &described, lose));
                 if !new {
                     self.out.equal += 1;
                     continue;
@@ -333,6 +350,33 @@ impl Explorer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The losses that are tried, with their numbers: none is the first. All of them, or so many
+    /// that the outcome chooses: see [`Limits::losses_sampled`].
+    fn tried<'l>(
+        &mut self,
+        all: &'l [Vec<usize>],
+        outcome: u64,
+        first: bool,
+    ) -> impl Iterator<Item = (usize, &'l Vec<usize>)> + use<'l> {
+        let wide = self.case.setup.shape.parity > 2 && self.case.script.len() > 2;
+        let most = match first {
+            true if wide => self.limits.losses_sampled,
+            true => all.len(),
+            false => 1,
+        };
+        let sampled = most + 1 < all.len();
+        self.out.losses_sampled += u64::from(sampled && first);
+        let chosen: Vec<usize> = (0..most as u64)
+            .map(|number| {
+                let mut hash = outcome;
+                mix(&mut hash, number);
+                (hash % all.len() as u64) as usize
+            })
+            .collect();
+        let all = all.iter().enumerate();
+        all.filter(move |(at, _)| !sampled || *at == 0 || chosen.contains(at))
     }
 
     /// What an outcome is told apart by. Of a drive that is lost only the superblocks count: who

@@ -15,7 +15,7 @@ const USAGE: &str = "usage:
   strake-sim run --seeds A..B [--small|--long] [--level L] [--threads N] [--failures N]
   strake-sim replay SEED [--small|--long] [--level L] [--no-shrink]
   strake-sim replay --plan FILE [--no-shrink]
-  strake-sim explore [--whole|--endless] [--part I/N] [--every N] [--minutes N] [--threads N]
+  strake-sim explore [--whole] [--part I/N] [--every N] [--minutes N] [--threads N]
   strake-sim planted [--bug NAME] [--seeds A..B] [--every CASES]
   strake-sim show SEED [--small|--long] [--level L]
 STRAKE_SIM_TRACE=1 prints every operation. Built with --features planted: planted, and
@@ -66,7 +66,6 @@ fn parse(mut rest: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--small" => runs.kind = Kind::Small,
             "--long" => runs.kind = Kind::Long,
             "--whole" => arguments.extent = Extent::Whole,
-            "--endless" => arguments.extent = Extent::Endless,
             "--every" => arguments.every = Some(number(&value()?)? as usize),
             "--part" => {
                 let value = value()?;

@@ -75,31 +75,27 @@ impl Case {
 pub enum Extent {
     /// Few shapes, every so many-th script: minutes.
     Small,
-    /// Every shape up to four data strips and three parities, with as many writes as can be
-    /// followed in hours (the middle numbers of `FORMS`).
+    /// Every shape up to four data strips and three parities, up to three writes: hours.
     Whole,
-    /// The same with more writes (the last numbers): weeks. For samples, or for one group.
-    Endless,
 }
 
 type Form = (Level, usize, Option<usize>);
 
-/// Shapes, and how many writes a script of [`Extent::Whole`] and of [`Extent::Endless`] has there.
-const FORMS: [(Form, usize, usize); 14] = [
-    ((Level::Raid1, 2, None), 3, 3),
-    ((Level::Raid1, 3, None), 3, 3),
-    ((Level::Raid1, 4, None), 3, 3),
-    ((Level::Raid5, 3, None), 3, 3),
-    ((Level::Raid5, 4, None), 3, 3),
-    ((Level::Raid5, 5, None), 2, 3),
-    ((Level::Raid6, 4, None), 3, 3),
-    ((Level::Raid6, 5, None), 2, 3),
-    ((Level::Raid6, 6, None), 2, 3),
-    ((Level::Raid73, 5, None), 2, 2),
-    ((Level::Raid73, 6, None), 1, 2),
-    ((Level::Raid73, 7, None), 1, 2),
-    ((Level::NPlusM, 4, Some(2)), 2, 2),
-    ((Level::NPlusM, 6, Some(3)), 1, 2),
+const FORMS: [Form; 14] = [
+    (Level::Raid1, 2, None),
+    (Level::Raid1, 3, None),
+    (Level::Raid1, 4, None),
+    (Level::Raid5, 3, None),
+    (Level::Raid5, 4, None),
+    (Level::Raid5, 5, None),
+    (Level::Raid6, 4, None),
+    (Level::Raid6, 5, None),
+    (Level::Raid6, 6, None),
+    (Level::Raid73, 5, None),
+    (Level::Raid73, 6, None),
+    (Level::Raid73, 7, None),
+    (Level::NPlusM, 4, Some(2)),
+    (Level::NPlusM, 6, Some(3)),
 ];
 
 const FORMS_SMALL: [Form; 6] = [
@@ -111,12 +107,10 @@ const FORMS_SMALL: [Form; 6] = [
     (Level::NPlusM, 5, Some(2)),
 ];
 
-/// Shapes with the most writes of a script.
-fn forms(extent: Extent) -> Vec<(Form, usize)> {
+fn forms(extent: Extent) -> &'static [Form] {
     match extent {
-        Extent::Small => FORMS_SMALL.map(|form| (form, 3)).to_vec(),
-        Extent::Whole => FORMS.map(|(form, whole, _)| (form, whole)).to_vec(),
-        Extent::Endless => FORMS.map(|(form, _, endless)| (form, endless)).to_vec(),
+        Extent::Small => &FORMS_SMALL,
+        Extent::Whole => &FORMS,
     }
 }
 
@@ -150,17 +144,12 @@ fn setup(shape: Shape, policy: Consistency, volatile: bool, inside: bool, orderl
 }
 
 /// What is missing at the beginning: every choice of members that differs for the first row, by
-/// how many of its parities and which of its data strips are gone.
-fn losses(shape: Shape) -> Vec<Vec<usize>> {
-    let geometry = Geometry::new(
-        shape,
-        ROWS * u64::from(BLOCK_BYTES),
-        ROWS * u64::from(BLOCK_BYTES),
-    );
-    let (data, parity) = (usize::from(shape.data), usize::from(shape.parity));
+/// how many of its parities and which of its data strips are gone. The first two strips are written
+/// alike, and so are those after the third.
+fn losses(geometry: &Geometry) -> Vec<Vec<usize>> {
+    let (data, parity) = (geometry.data(), geometry.strips() - geometry.data());
     let mut all = Vec::new();
-    // Which of the first three data strips, and whether the last: more are like one of these.
-    for mask in 0u32..1 << data.min(3) {
+    for mask in (0u32..1 << data.min(3)).filter(|mask| mask & 0b11 != 0b10) {
         for parities in 0..=parity {
             if mask.count_ones() as usize + parities > parity {
                 continue;
@@ -191,9 +180,10 @@ fn writes(data: u64) -> Vec<(u64, u64, u64)> {
 }
 
 /// Every sequence of one to `most` writes; the last of them may force unit access. Without caches
-/// what is written is durable: only short sequences force or flush all the same.
-fn scripts(data: u64, most: usize, volatile: bool) -> Vec<Vec<Write>> {
-    let mut all: Vec<Option<Vec<Write>>> = Vec::new();
+/// what is written is durable: only short sequences force or flush all the same. `alike`: the first
+/// two strips of the first row are both there, or both missing.
+fn scripts(data: u64, most: usize, volatile: bool, alike: bool) -> Vec<Vec<Write>> {
+    let mut all: Vec<Vec<Write>> = Vec::new();
     let mut last: Vec<Vec<Write>> = vec![Vec::new()];
     for length in 1..=most {
         let links: &[Link] = match length {
@@ -221,29 +211,56 @@ fn scripts(data: u64, most: usize, volatile: bool) -> Vec<Vec<Write>> {
                 }
             }
         }
+        next.retain(|script| is_first_of_its_likes(script, alike));
         let forces = volatile || length == 1;
-        all.extend(next.iter().flat_map(|script| {
-            let mut forced = script.clone();
-            forced[length - 1].durable = true;
-            [Some(script.clone()), Some(forced).filter(|_| forces)]
-        }));
+        for script in &next {
+            all.push(script.clone());
+            // Forcing what a flush came before is a shorter script's.
+            if forces && (length < 3 || script[length - 1].link != Link::Flushed) {
+                let mut forced = script.clone();
+                forced[length - 1].durable = true;
+                all.push(forced);
+            }
+        }
         last = next;
     }
-    all.into_iter().flatten().collect()
+    all
+}
+
+/// Of scripts that are the same but for names, one is tried.
+fn is_first_of_its_likes(script: &[Write], alike: bool) -> bool {
+    // Two flushes leave one write after what is durable: a shorter script, but for what is there.
+    let flushes = script.iter().filter(|write| write.link == Link::Flushed);
+    if flushes.count() > 1 {
+        return false;
+    }
+    // Of two at the same time to different rows neither is the first.
+    let mut pairs = script.iter().zip(&script[1..]);
+    if pairs.any(|(one, other)| other.link == Link::Beside && one.row > other.row) {
+        return false;
+    }
+    // Of the first two strips, the one that is written alone first is the first.
+    let mut singles = script
+        .iter()
+        .filter(|write| write.row == 0 && write.count == 1);
+    !alike || singles.next().is_none_or(|first| first.strip == 0)
 }
 
 /// Every case.
 pub fn cases(extent: Extent) -> Vec<Case> {
     let mut cases = Vec::new();
-    for (form, most) in forms(extent) {
+    for &form in forms(extent) {
         let shape = shape(form);
-        for missing in losses(shape) {
+        let bytes = ROWS * u64::from(BLOCK_BYTES);
+        let geometry = Geometry::new(shape, bytes, bytes);
+        for missing in losses(&geometry) {
+            let gone = |strip| missing.contains(&geometry.member(StripeIndex(0), strip).at());
+            let alike = shape.data > 1 && gone(0) == gone(1);
             for kind in 0..KINDS {
                 let (policy, volatile, inside, orderly, writes) = kind_of(kind);
-                let writes = writes.min(most);
                 // One seed for all, so that what a shorter script has had is not had again.
                 let seed = cases.len() as u64;
-                for script in scripts(shape.data.into(), writes, volatile) {
+                for script in scripts(shape.data.into(), writes, volatile, alike) {
                     cases.push(Case {
                         setup: Setup {
                             // Both, with every policy: requests to one core, or to any of two.

@@ -26,6 +26,12 @@ impl Moment {
         self.places[place]
     }
 
+    /// Which members are live, a bit each.
+    pub fn live_bits(&self) -> u64 {
+        let live = self.live.iter().enumerate();
+        live.fold(0, |bits, (place, &live)| bits | u64::from(live) << place)
+    }
+
     /// Sets of places (the empty one first) that may be lost in one group.
     pub fn may_lose(&self, shape: Shape) -> Vec<Vec<usize>> {
         let places: Vec<usize> = (0..self.live.len())
