@@ -64,7 +64,7 @@ impl Limits {
                 landings_sampled: 12,
                 losses_sampled: 5,
                 again_every: 61,
-                case_every: 2_803,
+                case_every: 601,
                 part: (0, 1),
                 time: Some(Duration::from_secs(90)),
                 failures_max: 5,
