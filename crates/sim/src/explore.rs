@@ -62,7 +62,7 @@ impl Limits {
             Extent::Small => Limits {
                 landings_all: 4,
                 landings_sampled: 12,
-                losses_sampled: 5,
+                losses_sampled: 3,
                 again_every: 61,
                 case_every: 601,
                 part: (0, 1),
@@ -72,7 +72,7 @@ impl Limits {
             Extent::Whole => Limits {
                 landings_all: 8,
                 landings_sampled: 64,
-                losses_sampled: 5,
+                losses_sampled: 3,
                 again_every: 1_499,
                 case_every: 1,
                 part: (0, 1),

@@ -186,14 +186,15 @@ impl World {
             "an operation for drive {drive}, which is not open"
         );
         let faults = &self.drives[drive].faults;
-        let mut slowness = self.slowness * faults.slowness.max(1);
+        // The worst of what slows it: together they would keep a superblock for minutes.
+        let mut slowness = faults.slowness.max(1);
         if matches!(op, DriveOp::Read { .. }) {
-            slowness *= faults.slow_reads.max(1);
+            slowness = slowness.max(faults.slow_reads);
         }
         if faults.is_slow(&op) {
-            slowness *= faults.slow_range.as_ref().map_or(1, |(_, factor)| *factor);
+            slowness = slowness.max(faults.slow_range.as_ref().map_or(1, |(_, factor)| *factor));
         }
-        let latency = self.latency_ns(&op) * slowness;
+        let latency = self.latency_ns(&op) * slowness * self.slowness;
         self.number += 1;
         let at = (self.now_ns + latency, self.number);
         if self.trace {

@@ -163,26 +163,31 @@ fn losses(geometry: &Geometry) -> Vec<Vec<usize>> {
     all
 }
 
-/// Every write to two rows of `data` strips that differs from the others in what the engine does.
-fn writes(data: u64) -> Vec<(u64, u64, u64)> {
+/// Every write (row, first strip, strips) to two rows of `data` strips that differs from the others
+/// in what the engine does; without `parts`, single strips and whole rows.
+fn writes(data: u64, parts: bool) -> Vec<(u64, u64, u64)> {
     let mut all = vec![(0, 0, 1), (1, 0, 1)];
     if data > 1 {
         all.push((0, 1, 1));
         all.push((0, 0, data));
     }
-    if data > 2 {
+    if data > 2 && parts {
         all.push((0, 0, 2));
     }
-    if data > 3 {
+    if data > 3 && parts {
         all.push((0, 0, data - 1));
     }
     all
 }
 
+/// Members up to which three writes may be to parts of rows.
+const PARTS_MEMBERS_MAX: usize = 5;
+
 /// Every sequence of one to `most` writes; the last of them may force unit access. Without caches
 /// what is written is durable: only short sequences force or flush all the same. `alike`: the first
 /// two strips of the first row are both there, or both missing.
-fn scripts(data: u64, most: usize, volatile: bool, alike: bool) -> Vec<Vec<Write>> {
+fn scripts(shape: Shape, most: usize, volatile: bool, alike: bool) -> Vec<Vec<Write>> {
+    let data = u64::from(shape.data);
     let mut all: Vec<Vec<Write>> = Vec::new();
     let mut last: Vec<Vec<Write>> = vec![Vec::new()];
     for length in 1..=most {
@@ -194,10 +199,15 @@ fn scripts(data: u64, most: usize, volatile: bool, alike: bool) -> Vec<Vec<Write
         if length == 3 && !volatile {
             last.retain(|script| script.iter().all(|write| write.link != Link::Flushed));
         }
+        let parts = length < 3 || shape.members() <= PARTS_MEMBERS_MAX;
+        if !parts {
+            let whole = |write: &Write| write.count == 1 || write.count == data;
+            last.retain(|script| script.iter().all(whole));
+        }
         let mut next = Vec::new();
         for script in &last {
             for &link in links {
-                for (row, strip, count) in writes(data) {
+                for (row, strip, count) in writes(data, parts) {
                     let mut script = script.clone();
                     let durable = false;
                     script.push(Write {
@@ -260,7 +270,7 @@ pub fn cases(extent: Extent) -> Vec<Case> {
                 let (policy, volatile, inside, orderly, writes) = kind_of(kind);
                 // One seed for all, so that what a shorter script has had is not had again.
                 let seed = cases.len() as u64;
-                for script in scripts(shape.data.into(), writes, volatile, alike) {
+                for script in scripts(shape, writes, volatile, alike) {
                     cases.push(Case {
                         setup: Setup {
                             // Both, with every policy: requests to one core, or to any of two.
