@@ -9,6 +9,8 @@ mod load;
 mod log;
 mod report;
 mod rig;
+mod shares;
+mod suite;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
@@ -23,6 +25,10 @@ pub enum Bench {
     Engine(EngineArgs),
     /// What the parity log costs: arrays with and without it, in turn, on paced drives
     Log(log::LogArgs),
+    /// The engine's own cost on null and memory drives, over all workloads, beside its bars
+    Suite(suite::SuiteArgs),
+    /// Shares of what the drives allow, for the published set-ups, on paced drives
+    Shares(shares::SharesArgs),
     /// The parity kernels on one core, beside the memory's ceilings and ISA-L
     Codec(codec::CodecArgs),
 }
@@ -137,6 +143,8 @@ pub fn run(bench: &Bench, json: bool) -> anyhow::Result<()> {
             }
         }
         Bench::Log(args) => log::run(args, json)?,
+        Bench::Suite(args) => suite::run(args, json)?,
+        Bench::Shares(args) => shares::run(args, json)?,
         Bench::Codec(args) => codec::run(args, json)?,
     }
     Ok(())

@@ -1,24 +1,15 @@
-//! `make bench`: the engine's own cost on this machine, over null drives (our cost alone) and
-//! memory drives (with the memory's), on one core. No drive is needed.
+//! `make bench`: what the engine costs on this machine, and which share of what drives allow reaches
+//! the client. Writes both tables to docs/benchmarks.md, with machine, date and commit. No drive is
+//! needed; about ten minutes.
 
 use crate::{shell, workspace};
 use anyhow::{Context, Result};
 use serde_json::Value;
+use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// Twelve drives, as the demo's data array.
-const DRIVES: [&str; 2] = ["null:12", "memory:12:256MiB"];
-
-/// Workload, request size, requests under way.
-const LOADS: [[&str; 3]; 4] = [
-    ["randread", "4KiB", "128"],
-    ["randwrite", "4KiB", "128"],
-    ["read", "1MiB", "16"],
-    ["write", "1MiB", "16"],
-];
-
-/// A table of all drives and loads; with arguments, the one measurement that they ask for.
+/// Both tables; with arguments, the one measurement that they ask for.
 pub fn run(arguments: &[String]) -> Result<()> {
     let strake = workspace::build_release_program()?;
     if !arguments.is_empty() {
@@ -28,36 +19,144 @@ pub fn run(arguments: &[String]) -> Result<()> {
                 .args(arguments),
         );
     }
-    println!("RAID 6 of 12 drives, 64 KiB strips, one core");
-    println!(
-        "{:<18} {:<10} {:>7} {:>6} {:>10} {:>8} {:>12} {:>12}",
-        "drives", "workload", "request", "depth", "kIOPS", "GB/s", "CPU ns each", "p99 µs"
-    );
-    for drives in DRIVES {
-        for load in LOADS {
-            println!("{}", row(&measure(&strake, drives, load)?, drives, load));
-        }
-    }
+    let suite = measure(&strake, "suite")?;
+    let shares = measure(&strake, "shares")?;
+    let mut page = heading()?;
+    page += &suite_table(&suite)?;
+    page += &shares_tables(&shares)?;
+    let path = workspace::root().join("docs/benchmarks.md");
+    std::fs::write(&path, &page).with_context(|| format!("writing {}", path.display()))?;
+    print!("{page}");
     Ok(())
 }
 
-fn measure(strake: &Path, drives: &str, [workload, block, depth]: [&str; 3]) -> Result<Value> {
-    let text = shell::read(
-        Command::new(strake)
-            .args(["--json", "bench", "engine", "--level", "6"])
-            .args(["--drives", drives, "--workload", workload])
-            .args(["--block-size", block, "--depth", depth]),
-    )?;
+fn measure(strake: &Path, table: &str) -> Result<Value> {
+    eprintln!("strake bench {table}: some minutes");
+    let text = shell::read(Command::new(strake).args(["--json", "bench", table]))?;
     serde_json::from_str(&text).with_context(|| format!("not JSON: {text}"))
 }
 
-fn row(result: &Value, drives: &str, [workload, block, depth]: [&str; 3]) -> String {
-    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-    format!(
-        "{drives:<18} {workload:<10} {block:>7} {depth:>6} {:>10.1} {:>8.2} {:>12.0} {:>12.0}",
-        number(&result["iops"]) / 1e3,
-        number(&result["gbps"]),
-        number(&result["cpu_ns_per_io"]),
-        number(&result["lat_us"]["p99"]),
-    )
+fn heading() -> Result<String> {
+    let said = |program: &str, arguments: &[&str]| -> Result<String> {
+        Ok(shell::read(Command::new(program).args(arguments))?
+            .trim()
+            .to_owned())
+    };
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| line.split_once(": "));
+    let model = model.map_or("unknown processor", |(_, model)| model);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let date = said("date", &["-u", "+%Y-%m-%d"])?;
+    let commit = said("git", &["rev-parse", "--short", "HEAD"])?;
+    let changed = !said(
+        "git",
+        &[
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            "--",
+            "crates",
+        ],
+    )?
+    .is_empty();
+    let changed = if changed { " with changes" } else { "" };
+    Ok(format!(
+        "# Benchmarks\n\nWritten by `make bench`: numbers of this project come from here. {model}, {cores} cores, {date}, commit {commit}{changed}. Medians; least to greatest in brackets.\n"
+    ))
+}
+
+fn suite_table(suite: &Value) -> Result<String> {
+    let mut out = format!(
+        "\n## What a request costs\n\n`strake bench suite`: {} runs of {} s, one pinned core, kernel {}. Bars and SPDK's figures are of the project's reference machine.\n\n| workload | measured | CPU ns a request | bar | SPDK there |\n|---|---|---|---|---|\n",
+        suite["runs"],
+        suite["seconds"],
+        text(&suite["kernel"])
+    );
+    for row in list(suite, "rows")? {
+        let unit = text(&row["unit"]);
+        writeln!(
+            out,
+            "| {} | {} {unit} | {:.0} | {} | {} |",
+            text(&row["row"]),
+            spread(&row["measured"]),
+            number(&row["cpu_ns_per_io"]),
+            optional(&row["bar"]),
+            optional(&row["peer"]),
+        )?;
+    }
+    for skipped in list(suite, "skipped")? {
+        writeln!(out, "\nNot run: {}.", text(skipped))?;
+    }
+    Ok(out)
+}
+
+fn shares_tables(shares: &Value) -> Result<String> {
+    let (model, scale) = (text(&shares["model"]), &shares["scale"]);
+    let mut out = format!(
+        "\n## Shares of what the drives allow\n\n`strake bench shares`: {} runs of {} s, drives paced as {model} slowed {scale} times, one core. What the drives allow is arithmetic on their figures; published shares are of other systems on real drives.\n\n| figure | array | depth | measured | of | bar | published | drives busy | limit |\n|---|---|---|---|---|---|---|---|---|\n",
+        shares["runs"], shares["seconds"]
+    );
+    for row in list(shares, "figures")? {
+        writeln!(
+            out,
+            "| {} | {} | {} | {} % | {} | {} | {} | {:.0} % | {} |",
+            text(&row["figure"]),
+            text(&row["array"]),
+            row["depth"],
+            spread(&row["share_percent"]),
+            text(&row["against"]),
+            optional(&row["bar_percent"]),
+            text(&row["published"]),
+            number(&row["measured"]["busy"]["median"]) * 100.0,
+            text(&row["limit"]),
+        )?;
+    }
+    writeln!(
+        out,
+        "\nOne such drive alone:\n\n| operation | depth | a second | by its figures | share | mean µs |\n|---|---|---|---|---|---|"
+    )?;
+    for row in list(shares, "alone")? {
+        writeln!(
+            out,
+            "| {} | {} | {:.0} | {:.0} | {:.1} % | {:.1} |",
+            text(&row["operation"]),
+            row["depth"],
+            number(&row["per_second"]),
+            number(&row["theory_per_second"]),
+            number(&row["share_percent"]),
+            number(&row["mean_us"]),
+        )?;
+    }
+    Ok(out)
+}
+
+fn list<'a>(value: &'a Value, name: &str) -> Result<&'a Vec<Value>> {
+    value[name]
+        .as_array()
+        .with_context(|| format!("{name} is missing: {value}"))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(f64::NAN)
+}
+
+fn optional(value: &Value) -> String {
+    value
+        .as_f64()
+        .map_or("–".to_owned(), |number| number.to_string())
+}
+
+fn spread(value: &Value) -> String {
+    let digits = if number(&value["median"]) >= 100.0 {
+        0
+    } else {
+        2
+    };
+    let [median, min, max] = ["median", "min", "max"].map(|part| number(&value[part]));
+    format!("{median:.digits$} ({min:.digits$}–{max:.digits$})")
 }

@@ -36,9 +36,9 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         cargo_arguments: Vec<String>,
     },
-    /// The engine's own cost over memory and null drives
+    /// What the engine costs, and shares of what drives allow: writes docs/benchmarks.md
     Bench {
-        /// One measurement instead of the table: passed on to `strake bench engine`
+        /// One measurement instead of the tables: passed on to `strake bench engine`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         bench_arguments: Vec<String>,
     },

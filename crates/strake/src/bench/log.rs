@@ -6,7 +6,7 @@
 //! and the cost is a share of what they allow. Whether they were is checked from the core's idle
 //! time. The drives' own time a request says the same without a clock.
 
-mod compare;
+pub(super) mod compare;
 mod table;
 
 use anyhow::bail;

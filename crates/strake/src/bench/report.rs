@@ -22,24 +22,26 @@ pub struct Report {
     kernel: &'static str,
     seconds: f64,
     /// Requests a second.
-    iops: f64,
+    pub iops: f64,
     /// Client bytes a second, in units of 1e9.
-    gbps: f64,
-    lat_us: Latency,
+    pub gbps: f64,
+    pub lat_us: Latency,
     /// CPU nanoseconds of the core a request, turns that found nothing to do not counted.
-    cpu_ns_per_io: f64,
+    pub cpu_ns_per_io: f64,
     /// Share of the time in which the core had nothing to do.
     idle: f64,
     /// Paced drives: share of the time in which each was busy.
     drives_busy: Vec<f64>,
 }
 
+/// Of one request, in microseconds.
 #[derive(Debug, Serialize)]
-struct Latency {
+pub struct Latency {
     mean: f64,
-    p50: f64,
+    pub p50: f64,
     p99: f64,
-    p99_9: f64,
+    pub p99_9: f64,
+    p99_95: f64,
     p99_99: f64,
 }
 
@@ -70,6 +72,7 @@ impl Report {
                 p50: us(0.5),
                 p99: us(0.99),
                 p99_9: us(0.999),
+                p99_95: us(0.9995),
                 p99_99: us(0.9999),
             },
             cpu_ns_per_io: measured.cpu.as_nanos() as f64 / measured.requests.max(1) as f64,

@@ -43,7 +43,7 @@ pub struct Rig {
     pub volume_bytes: u64,
     /// Bytes of data of one stripe.
     pub stripe_bytes: u64,
-    /// Members, the absent ones too.
+    /// Members that are there.
     pub drives: Vec<DriveSpec>,
 }
 
@@ -81,7 +81,7 @@ impl Rig {
             slot,
             volume_bytes,
             stripe_bytes,
-            drives: plan.drives,
+            drives: plan.drives.into_iter().skip(plan.missing).collect(),
         })
     }
 

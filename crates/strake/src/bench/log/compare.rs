@@ -134,6 +134,13 @@ impl Sample {
     }
 }
 
+impl Sample {
+    /// Requests a second.
+    pub fn requests_per_second(&self) -> f64 {
+        self.requests_per_second
+    }
+}
+
 impl Asked {
     fn of(drives: &[PaceUse], requests: f64) -> Asked {
         let sum = |part: fn(&PaceUse) -> u64| drives.iter().map(part).sum::<u64>() as f64;
@@ -189,7 +196,8 @@ impl Spread {
 }
 
 impl Side {
-    fn new(samples: &[Sample]) -> Side {
+    /// Of at least one run.
+    pub fn new(samples: &[Sample]) -> Side {
         let spread = |part: fn(&Sample) -> f64| Spread::of(samples.iter().map(part));
         Side {
             iops: spread(|sample| sample.requests_per_second),
@@ -203,7 +211,8 @@ impl Side {
         }
     }
 
-    fn limit(&self) -> Limit {
+    /// What kept the runs from being faster.
+    pub fn limit(&self) -> Limit {
         if self.busy.median >= DRIVES_BUSY_MIN {
             return Limit::Drives;
         }

@@ -1,0 +1,249 @@
+//! `strake bench shares`: which share of what the drives allow reaches the client.
+//!
+//! The drives are paced and slowed down until one core can keep all of them busy. What they allow
+//! is arithmetic: each request of a figure takes so much of the drives' time, and they have so much
+//! of it. Figures without such a bound are set beside another load on the same array. First each
+//! kind of operation is run on one such drive alone, to show that it keeps its figures here.
+
+mod alone;
+mod figures;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+
+use anyhow::bail;
+use clap::Args;
+use serde::Serialize;
+use strake_engine::format::superblock::Consistency;
+use strake_engine::layout::GeometryRequest;
+use strake_reactor::drive::pace::PaceModel;
+
+use super::load::{self, Load};
+use super::log::compare::{Limit, Sample, Side, Spread};
+use super::rig::{self, Plan, Rig};
+use super::{Workload, level};
+use figures::{Against, Block, FIGURES, Figure, Geometry};
+
+/// Parameters of `strake bench shares`.
+#[derive(Debug, Clone, Args)]
+pub struct SharesArgs {
+    /// Whose pace the drives keep
+    #[arg(long, default_value = "cm7")]
+    model: String,
+    /// How many times slower, so that one core keeps all drives busy
+    #[arg(long, default_value_t = 64)]
+    scale: u32,
+    /// Runs of each figure
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// Seconds measured in each run, after half of that warming up
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Only figures whose name has this in it
+    #[arg(long)]
+    only: Option<String>,
+    /// Core to run on
+    #[arg(long, default_value_t = 0)]
+    core: usize,
+}
+
+/// Large enough for a log of the default size; only what is written takes memory.
+const DRIVE_BYTES: &str = "4GiB";
+/// Used of each array: beyond all caches, and so many stripes that requests seldom meet in one.
+const SPAN_BYTES: u64 = 4 << 30;
+
+/// All that was measured.
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    scale: u32,
+    runs: usize,
+    seconds: f64,
+    kernel: &'static str,
+    alone: Vec<alone::Alone>,
+    figures: Vec<Share>,
+}
+
+/// One figure.
+#[derive(Debug, Serialize)]
+struct Share {
+    figure: &'static str,
+    array: String,
+    depth: usize,
+    block_bytes: u64,
+    /// What is compared with.
+    against: &'static str,
+    /// The published share, in per cent, as it is told.
+    published: &'static str,
+    measured: Side,
+    /// Requests of this size a second that the drives allow, or that the other load reaches.
+    theory_iops: f64,
+    /// Measured ÷ theory, in per cent.
+    share_percent: Spread,
+    bar_percent: Option<f64>,
+    limit: Limit,
+}
+
+impl Share {
+    /// Whether the bar is kept; `None` where there is none, or something of this machine was the
+    /// limit.
+    fn holds(&self) -> Option<bool> {
+        let bar = self.bar_percent?;
+        let kept = self.share_percent.median >= bar;
+        let spoiled = matches!(self.limit, Limit::Core | Limit::Others);
+        (kept || !spoiled).then_some(kept)
+    }
+}
+
+/// Measures all and prints it.
+///
+/// # Errors
+/// Parameters out of range; requests that failed; a name that no figure has.
+pub fn run(args: &SharesArgs, json: bool) -> anyhow::Result<()> {
+    if args.runs == 0 || args.seconds <= 0.0 {
+        bail!("--runs and --seconds: give more than 0");
+    }
+    let kind = format!("{}/{}", args.model, args.scale);
+    let model = PaceModel::parse(&kind).map_err(anyhow::Error::msg)?;
+    let wanted = |figure: &&Figure| {
+        let only = args.only.as_ref();
+        only.is_none_or(|only| figure.name.contains(only.as_str()))
+    };
+    let chosen: Vec<&Figure> = FIGURES.iter().filter(wanted).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
+        bail!(
+            "--only: no figure is named so; there are: {}",
+            names.join(", ")
+        );
+    }
+    rig::pin(args.core)?;
+    let mut report = Report {
+        model: args.model.clone(),
+        scale: args.scale,
+        runs: args.runs,
+        seconds: args.seconds,
+        kernel: strake_codec::kernel(),
+        alone: alone::run(&kind, model, args.seconds)?,
+        figures: Vec::new(),
+    };
+    let mut filled = HashSet::new();
+    for figure in chosen {
+        // Fresh memory is not there until it is touched.
+        let array = &figure.array;
+        if filled.insert((array.members, array.strip_kib)) {
+            load::fill(
+                &mut self::array(&kind, array, 0, Consistency::None)?,
+                SPAN_BYTES,
+            )?;
+        }
+        report.figures.push(measure(args, &kind, model, figure)?);
+    }
+    if json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        report.print();
+    }
+    Ok(())
+}
+
+fn measure(
+    args: &SharesArgs,
+    kind: &str,
+    model: PaceModel,
+    figure: &Figure,
+) -> anyhow::Result<Share> {
+    let mut samples = Vec::new();
+    let mut shares = Vec::new();
+    let mut theories = Vec::new();
+    let mut block_bytes = 0;
+    for _ in 0..args.runs {
+        let (sample, bytes) = sample(args, kind, figure, figure.missing, figure.block)?;
+        let theory = match figure.against {
+            Against::Drives => figures::allowed(figure, model, bytes),
+            Against::Healthy => {
+                let (other, _) = self::sample(args, kind, figure, 0, figure.block)?;
+                other.requests_per_second()
+            }
+            Against::WholeStripes => {
+                let (other, stripe) =
+                    self::sample(args, kind, figure, figure.missing, Block::Stripe)?;
+                other.requests_per_second() * stripe as f64 / bytes as f64
+            }
+        };
+        shares.push(sample.requests_per_second() / theory * 100.0);
+        theories.push(theory);
+        samples.push(sample);
+        block_bytes = bytes;
+    }
+    let measured = Side::new(&samples);
+    Ok(Share {
+        figure: figure.name,
+        array: figure.array.to_string(),
+        depth: figure.depth,
+        block_bytes,
+        against: figure.against.name(),
+        published: figure.published,
+        limit: measured.limit(),
+        measured,
+        theory_iops: Spread::of(theories.into_iter()).median,
+        share_percent: Spread::of(shares.into_iter()),
+        bar_percent: figure.bar_percent,
+    })
+}
+
+/// One run; the bytes of a request with it.
+fn sample(
+    args: &SharesArgs,
+    kind: &str,
+    figure: &Figure,
+    missing: usize,
+    block: Block,
+) -> anyhow::Result<(Sample, u64)> {
+    let mut rig = array(kind, &figure.array, missing, figure.policy)?;
+    let block_bytes = match block {
+        Block::Bytes(bytes) => bytes,
+        Block::Stripe => rig.stripe_bytes,
+    };
+    let load = Load {
+        workload: figure.workload,
+        block_bytes,
+        depth: figure.depth,
+        span_bytes: SPAN_BYTES,
+        warm_up_seconds: args.seconds / 2.0,
+        seconds: args.seconds,
+        fill: false,
+        part: 0,
+        parts: 1,
+    };
+    let measured = rig.run(&load)?;
+    Ok((Sample::new(&load, &measured), block_bytes))
+}
+
+fn array(
+    kind: &str,
+    geometry: &Geometry,
+    missing: usize,
+    policy: Consistency,
+) -> anyhow::Result<Rig> {
+    Rig::new(Plan {
+        geometry: GeometryRequest {
+            level: level(geometry.level)?,
+            members: geometry.members,
+            strip_size_bytes: Some(geometry.strip_kib << 10),
+            block_size_bytes: None,
+            group_size: geometry.group_size,
+            parity: None,
+        },
+        drives: rig::alike(&format!("paced:{kind}"), DRIVE_BYTES, geometry.members),
+        missing,
+        policy: Some(policy),
+    })
+}
+
+/// Whether a workload reads.
+fn reads(workload: Workload) -> bool {
+    matches!(workload, Workload::Randread | Workload::Read)
+}

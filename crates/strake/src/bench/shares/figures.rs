@@ -1,0 +1,290 @@
+//! What is measured: the published systems' ratios that hold on any hardware, and what the drives
+//! allow of each, in the drives' own time.
+
+use strake_engine::format::superblock::Consistency;
+use strake_reactor::drive::pace::PaceModel;
+
+use super::super::Workload;
+use super::reads;
+
+/// Members and strips.
+#[derive(Debug, Clone, Copy)]
+pub struct Geometry {
+    pub level: &'static str,
+    pub members: usize,
+    pub group_size: Option<usize>,
+    /// Of one group.
+    pub parity: usize,
+    pub strip_kib: u64,
+}
+
+impl Geometry {
+    fn strips(&self) -> usize {
+        self.group_size.unwrap_or(self.members)
+    }
+
+    fn data(&self) -> usize {
+        self.strips() - self.parity
+    }
+}
+
+impl std::fmt::Display for Geometry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let groups = match self.members / self.strips() {
+            1 => String::new(),
+            groups => format!("{groups} × "),
+        };
+        let (data, parity) = (self.data(), self.parity);
+        let (level, strip_kib) = (self.level, self.strip_kib);
+        write!(f, "RAID {level}, {groups}{data}+{parity}, {strip_kib} KiB")
+    }
+}
+
+/// Bytes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Block {
+    Bytes(u64),
+    Stripe,
+}
+
+/// What a figure is a share of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Against {
+    /// What the drives that are there allow.
+    Drives,
+    /// The same load with no member missing.
+    Healthy,
+    /// The same array and depth, written in whole stripes.
+    WholeStripes,
+}
+
+impl Against {
+    pub fn name(self) -> &'static str {
+        match self {
+            Against::Drives => "drives",
+            Against::Healthy => "healthy",
+            Against::WholeStripes => "whole stripes",
+        }
+    }
+}
+
+/// One figure.
+#[derive(Debug)]
+pub struct Figure {
+    pub name: &'static str,
+    pub array: Geometry,
+    pub missing: usize,
+    pub policy: Consistency,
+    pub workload: Workload,
+    pub block: Block,
+    pub depth: usize,
+    pub against: Against,
+    pub published: &'static str,
+    pub bar_percent: Option<f64>,
+}
+
+/// The virtual machines' array.
+const R5: Geometry = Geometry {
+    level: "5",
+    members: 5,
+    group_size: None,
+    parity: 1,
+    strip_kib: 64,
+};
+/// The machine-learning server's.
+const R5_WIDE: Geometry = Geometry {
+    members: 8,
+    strip_kib: 128,
+    ..R5
+};
+/// The NAS's.
+const R6: Geometry = Geometry {
+    level: "6",
+    members: 12,
+    group_size: None,
+    parity: 2,
+    strip_kib: 64,
+};
+/// The GPU servers'.
+const R50: Geometry = Geometry {
+    level: "50",
+    members: 18,
+    group_size: Some(9),
+    parity: 1,
+    strip_kib: 64,
+};
+/// The one of them whose stripes no usual request divides.
+const R50_UNALIGNED: Geometry = Geometry {
+    level: "50",
+    members: 24,
+    group_size: Some(12),
+    parity: 1,
+    strip_kib: 32,
+};
+
+const MIB: u64 = 1 << 20;
+/// Enough that chance seldom leaves a drive without work.
+const DEPTH_RANDOM: usize = 512;
+const DEPTH_SEQUENTIAL: usize = 64;
+
+/// The common part of all figures: whole stripes written one after the other.
+const STRIPES: Figure = Figure {
+    name: "whole-stripe write",
+    array: R5,
+    missing: 0,
+    policy: Consistency::None,
+    workload: Workload::Write,
+    block: Block::Stripe,
+    depth: DEPTH_SEQUENTIAL,
+    against: Against::Drives,
+    published: "95-100 %",
+    bar_percent: Some(97.0),
+};
+const READS: Figure = Figure {
+    name: "sequential read, 1 MiB",
+    workload: Workload::Read,
+    block: Block::Bytes(MIB),
+    published: "86-101 %",
+    bar_percent: Some(99.0),
+    ..STRIPES
+};
+const RANDOM_READS: Figure = Figure {
+    name: "random read, 4 KiB",
+    workload: Workload::Randread,
+    block: Block::Bytes(4096),
+    depth: DEPTH_RANDOM,
+    published: "86 %",
+    bar_percent: Some(95.0),
+    ..STRIPES
+};
+const RANDOM_WRITES: Figure = Figure {
+    name: "random write, 4 KiB",
+    workload: Workload::Randwrite,
+    published: "85 %",
+    bar_percent: Some(90.0),
+    ..RANDOM_READS
+};
+const LOGGED_WRITES: Figure = Figure {
+    name: "random write, 4 KiB, with the log",
+    policy: Consistency::Log,
+    published: "none has one",
+    bar_percent: Some(72.0),
+    ..RANDOM_WRITES
+};
+const MIB_WRITES: Figure = Figure {
+    name: "sequential write, 1 MiB",
+    block: Block::Bytes(MIB),
+    depth: 8,
+    against: Against::WholeStripes,
+    published: "77 %",
+    bar_percent: Some(95.0),
+    ..STRIPES
+};
+const DEGRADED_READS: Figure = Figure {
+    name: "degraded sequential read, 1 MiB",
+    missing: 1,
+    published: "89 %",
+    bar_percent: Some(97.0),
+    ..READS
+};
+const DEGRADED_STRIPES: Figure = Figure {
+    name: "degraded whole-stripe write",
+    missing: 1,
+    against: Against::Healthy,
+    published: "98-102 %",
+    bar_percent: Some(98.0),
+    ..STRIPES
+};
+const DEGRADED_RANDOM_READS: Figure = Figure {
+    name: "degraded random read, 4 KiB",
+    missing: 1,
+    published: "about 80 %",
+    ..RANDOM_READS
+};
+
+pub const FIGURES: [Figure; 19] = [
+    STRIPES,
+    Figure {
+        array: R6,
+        ..STRIPES
+    },
+    Figure {
+        array: R50,
+        ..STRIPES
+    },
+    READS,
+    Figure { array: R6, ..READS },
+    RANDOM_READS,
+    Figure {
+        array: R6,
+        ..RANDOM_READS
+    },
+    RANDOM_WRITES,
+    Figure {
+        array: R6,
+        ..RANDOM_WRITES
+    },
+    LOGGED_WRITES,
+    Figure {
+        array: R6,
+        ..LOGGED_WRITES
+    },
+    Figure {
+        array: R6,
+        ..MIB_WRITES
+    },
+    Figure {
+        array: R6,
+        depth: 32,
+        ..MIB_WRITES
+    },
+    Figure {
+        array: R5_WIDE,
+        ..MIB_WRITES
+    },
+    Figure {
+        name: "unaligned sequential write, 1 MiB",
+        array: R50_UNALIGNED,
+        depth: 32,
+        published: "69-86 %",
+        bar_percent: Some(90.0),
+        ..MIB_WRITES
+    },
+    DEGRADED_READS,
+    DEGRADED_STRIPES,
+    DEGRADED_RANDOM_READS,
+    Figure {
+        array: R6,
+        ..DEGRADED_RANDOM_READS
+    },
+];
+
+/// Requests of `block_bytes` a second that the drives which are there allow, if none of them is
+/// ever without work.
+pub fn allowed(figure: &Figure, model: PaceModel, block_bytes: u64) -> f64 {
+    let array = &figure.array;
+    let (strips, data) = (array.strips() as f64, array.data() as f64);
+    let parity = array.parity as f64;
+    let strip_bytes = array.strip_kib << 10;
+    let drives = (array.members - figure.missing) as f64;
+    let random = block_bytes <= strip_bytes;
+    let pieces = block_bytes as f64 / strip_bytes as f64;
+    let drive_ns = match (reads(figure.workload), random) {
+        // Of the blocks of the missing member each costs as many reads as there are data strips.
+        (true, true) => {
+            let lost = figure.missing.min(1) as f64 / strips;
+            (1.0 + lost * (data - 1.0)) * model.read_ns(block_bytes)
+        }
+        // Every row takes as many reads as it has data strips, whichever is missing.
+        (true, false) => pieces * model.read_ns(strip_bytes),
+        // Old data and old parities are read, new ones written.
+        (false, true) => {
+            (1.0 + parity) * (model.read_ns(block_bytes) + model.write_ns(block_bytes, false))
+        }
+        (false, false) => {
+            let there = strips - figure.missing as f64;
+            pieces / data * there * model.write_ns(strip_bytes, true)
+        }
+    };
+    drives * 1e9 / drive_ns
+}
