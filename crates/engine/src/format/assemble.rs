@@ -255,9 +255,15 @@ struct Candidate<'a> {
     best: &'a Superblock,
 }
 
-impl Candidate<'_> {
+impl<'a> Candidate<'a> {
     fn uuid(&self) -> Uuid {
         self.best.own().uuid
+    }
+
+    /// Its valid copies.
+    fn copies(&self, array: Uuid) -> impl Iterator<Item = &'a Superblock> {
+        let copies = self.found.copies.iter().flatten();
+        copies.filter(move |copy| copy.array_uuid == array)
     }
 }
 
@@ -385,15 +391,20 @@ fn refuse_diverged(
     truth: &Superblock,
     candidates: &[Candidate],
 ) -> Result<(), AssembleError> {
+    let cut_off = starts_were_cut_off(array, truth, candidates);
+    let same = |copy: &Superblock| match cut_off {
+        true => copy.same_but_for_the_time(truth),
+        false => copy.same_array_state(truth),
+    };
     let (mut one, mut other) = (Vec::new(), Vec::new());
     for candidate in candidates {
-        let copies = candidate.found.copies.iter().flatten();
-        let mut as_new =
-            copies.filter(|s| s.array_uuid == array && s.generation == truth.generation);
+        let mut as_new = candidate
+            .copies(array)
+            .filter(|copy| copy.generation == truth.generation);
         if candidate.best.generation < truth.generation {
             continue;
         }
-        if as_new.all(|s| s.same_array_state(truth)) {
+        if as_new.all(same) {
             one.push(candidate.found.label());
         } else {
             other.push(candidate.found.label());
@@ -407,6 +418,30 @@ fn refuse_diverged(
         generation: truth.generation,
         one,
         other,
+    })
+}
+
+/// Whether the newest superblocks are of starts that were cut off while they wrote their first
+/// copies, and nothing else tells their drives apart. A start that is cut off before any copy of its
+/// is whole leaves torn ones. The next begins from the same state with the same generation, and cut
+/// off in its turn may make one of them whole: it differs in the time of the start alone.
+///
+/// Second copies are written when the first is on every member. So a drive with two new ones has
+/// been through a change that ended, and times tell copies of a set of drives (snapshots) from each
+/// other that were started apart.
+fn starts_were_cut_off(array: Uuid, truth: &Superblock, candidates: &[Candidate]) -> bool {
+    let newest = |copy: &&Superblock| copy.generation == truth.generation;
+    let ended = |candidate: &Candidate| candidate.copies(array).filter(newest).count() > 1;
+    if truth.state != RunState::InUse || candidates.iter().any(ended) {
+        return false;
+    }
+    let mut before: BTreeMap<u64, &Superblock> = BTreeMap::new();
+    let copies = candidates
+        .iter()
+        .flat_map(|candidate| candidate.copies(array));
+    copies.filter(|copy| !newest(copy)).all(|copy| {
+        let first = *before.entry(copy.generation).or_insert(copy);
+        first.same_array_state(copy)
     })
 }
 

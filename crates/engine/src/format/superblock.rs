@@ -349,16 +349,19 @@ impl Superblock {
         })
     }
 
-    /// Whether both say the same of the array, whichever member they were written to and whenever
-    /// they were started: a start that is cut off before any superblock of its is whole leaves
-    /// torn ones, and the next start, from the same state and with the same generation, may be cut
-    /// off where it has made one of them whole.
+    /// Whether both say the same of the array, whichever member they were written to.
     pub fn same_array_state(&self, other: &Superblock) -> bool {
         let mut other = other.clone();
         other.member_index = self.member_index;
         other.areas.superblock_b = self.areas.superblock_b;
-        other.owner_started_unix = self.owner_started_unix;
         *self == other
+    }
+
+    /// The same, but for when the array was started.
+    pub fn same_but_for_the_time(&self, other: &Superblock) -> bool {
+        let mut other = other.clone();
+        other.owner_started_unix = self.owner_started_unix;
+        self.same_array_state(&other)
     }
 
     /// Begins a start: the epoch is raised, and the generation by two. A crash may have left the

@@ -297,20 +297,61 @@ fn halves_that_ran_apart_and_are_equally_new_are_refused() {
     assert!(error.to_string().contains("/dev/d0") && error.to_string().contains("/dev/d1"));
 }
 
+/// A start from `now` that wrote its first copies to `drives` and was cut off there.
+fn cut_off_start(rig: &mut Rig, drives: &[usize], started_unix: u64) {
+    let before: Vec<Found> = rig.drives.clone();
+    rig.now.raise_for_start(None);
+    rig.now.state = RunState::InUse;
+    rig.now.owner_started_unix = started_unix;
+    rig.write(drives);
+    for &drive in drives {
+        rig.drives[drive].copies[1] = before[drive].copies[1].clone();
+    }
+}
+
 /// The first left torn superblocks only; the second, from the same state, made one of them whole.
 #[test]
 fn two_starts_in_a_row_that_were_cut_off_before_they_were_recorded_are_one() {
     let mut first = Rig::new(Level::Raid5, 1, 2, 1);
     let mut second = Rig::new(Level::Raid5, 1, 2, 1);
-    first.change(&[0], |now| now.owner_started_unix = 3);
-    second.change(&[1], |now| now.owner_started_unix = 4);
+    cut_off_start(&mut first, &[0], 3);
+    cut_off_start(&mut second, &[1], 4);
     let uuid = first.now.array_uuid;
-    let [first, second] = [&first.drives[0], &second.drives[1]];
-    let found = [first.clone(), second.clone()];
-    let generation = |found: &Found| found.copies[0].as_ref().unwrap().generation;
-    assert_eq!(generation(first), generation(second));
+    let found = [first.drives[0].clone(), second.drives[1].clone()];
     let array = assemble(uuid, &found, &options()).unwrap();
     assert_eq!(array.members, [Some(0), Some(1), None]);
+}
+
+/// Copies of all drives of an array, each set started and stopped: what they hold differs, and all
+/// that says so is when they were started.
+#[test]
+fn drives_of_two_sets_of_copies_are_never_joined() {
+    let run = |started_unix, state| {
+        let mut rig = Rig::new(Level::Raid5, 1, 2, 1);
+        rig.now.raise_for_start(None);
+        rig.now.raise_for_serving();
+        rig.now.state = state;
+        rig.now.owner_started_unix = started_unix;
+        rig.write(&[0, 1, 2]);
+        rig
+    };
+    for state in [RunState::Clean, RunState::InUse] {
+        let (one, mut other) = (run(3, state), run(4, state));
+        let mut found = [one.drives[0].clone(), other.drives[1].clone()];
+        let refused = |found: &[Found]| {
+            let error = assemble(one.now.array_uuid, found, &options()).unwrap_err();
+            assert!(matches!(error, AssembleError::Diverged { .. }), "{error}");
+        };
+        refused(&found);
+        // One with its second copies on the way.
+        found[1].copies[1] = other.drives[2].copies[1].clone();
+        refused(&found);
+        // Both cut off in a start after it: the copies from before say so.
+        let mut one = run(3, state);
+        cut_off_start(&mut one, &[0], 5);
+        cut_off_start(&mut other, &[1], 6);
+        refused(&[one.drives[0].clone(), other.drives[1].clone()]);
+    }
 }
 
 #[test]
