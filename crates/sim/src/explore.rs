@@ -333,7 +333,7 @@ impl Explorer<'_> {
             let known = !self.seen.insert(hash ^ moment.live_bits())
                 || first && !self.symmetry.insert(moment, &described, &[]);
             if known {
-                self.out.equal += may_lose.len() as u64;
+                self.out.equal += 1;
                 continue;
             }
             for (number, lose) in self.tried(&may_lose, hash, first) {
@@ -367,16 +367,21 @@ impl Explorer<'_> {
             false => 1,
         };
         let sampled = most + 1 < all.len();
-        self.out.losses_sampled += u64::from(sampled && first);
-        let chosen: Vec<usize> = (0..most as u64)
-            .map(|number| {
-                let mut hash = outcome;
-                mix(&mut hash, number);
-                (hash % all.len() as u64) as usize
-            })
-            .collect();
+        self.out.losses_sampled += u64::from(sampled);
+        let mut chosen = vec![0];
+        for number in (0..).take_while(|_| sampled) {
+            let mut hash = outcome;
+            mix(&mut hash, number);
+            let at = 1 + (hash % (all.len() as u64 - 1)) as usize;
+            if !chosen.contains(&at) {
+                chosen.push(at);
+            }
+            if chosen.len() > most {
+                break;
+            }
+        }
         let all = all.iter().enumerate();
-        all.filter(move |(at, _)| !sampled || *at == 0 || chosen.contains(at))
+        all.filter(move |(at, _)| !sampled || chosen.contains(at))
     }
 
     /// What an outcome is told apart by. Of a drive that is lost only the superblocks count: who

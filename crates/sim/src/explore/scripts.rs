@@ -144,12 +144,12 @@ fn setup(shape: Shape, policy: Consistency, volatile: bool, inside: bool, orderl
 }
 
 /// What is missing at the beginning: every choice of members that differs for the first row, by
-/// how many of its parities and which of its data strips are gone. The first two strips are written
-/// alike, and so are those after the third.
+/// how many of its parities and which of its data strips are gone. Strips after the
+/// third are alike.
 fn losses(geometry: &Geometry) -> Vec<Vec<usize>> {
     let (data, parity) = (geometry.data(), geometry.strips() - geometry.data());
     let mut all = Vec::new();
-    for mask in (0u32..1 << data.min(3)).filter(|mask| mask & 0b11 != 0b10) {
+    for mask in 0u32..1 << data.min(3) {
         for parities in 0..=parity {
             if mask.count_ones() as usize + parities > parity {
                 continue;
@@ -221,9 +221,19 @@ fn scripts(shape: Shape, most: usize, volatile: bool, alike: bool) -> Vec<Vec<Wr
                 }
             }
         }
-        next.retain(|script| is_first_of_its_likes(script, alike));
+        // Two flushes leave one write after what is durable: a shorter script, but for what is there.
+        next.retain(|script| {
+            script
+                .iter()
+                .filter(|write| write.link == Link::Flushed)
+                .count()
+                < 2
+        });
         let forces = volatile || length == 1;
-        for script in &next {
+        for script in next
+            .iter()
+            .filter(|script| is_first_of_its_likes(script, alike))
+        {
             all.push(script.clone());
             // Forcing what a flush came before is a shorter script's.
             if forces && (length < 3 || script[length - 1].link != Link::Flushed) {
@@ -237,23 +247,13 @@ fn scripts(shape: Shape, most: usize, volatile: bool, alike: bool) -> Vec<Vec<Wr
     all
 }
 
-/// Of scripts that are the same but for names, one is tried.
+/// Of scripts that write the first row alone and are the same but for an exchange of its first two
+/// strips, one is tried: the strip that is written alone first is the first. (In the second row the
+/// two members have other places.)
 fn is_first_of_its_likes(script: &[Write], alike: bool) -> bool {
-    // Two flushes leave one write after what is durable: a shorter script, but for what is there.
-    let flushes = script.iter().filter(|write| write.link == Link::Flushed);
-    if flushes.count() > 1 {
-        return false;
-    }
-    // Of two at the same time to different rows neither is the first.
-    let mut pairs = script.iter().zip(&script[1..]);
-    if pairs.any(|(one, other)| other.link == Link::Beside && one.row > other.row) {
-        return false;
-    }
-    // Of the first two strips, the one that is written alone first is the first.
-    let mut singles = script
-        .iter()
-        .filter(|write| write.row == 0 && write.count == 1);
-    !alike || singles.next().is_none_or(|first| first.strip == 0)
+    let mut singles = script.iter().filter(|write| write.count == 1);
+    let alone = script.iter().all(|write| write.row == 0);
+    !alike || !alone || singles.next().is_none_or(|first| first.strip == 0)
 }
 
 /// Every case.
