@@ -11,11 +11,13 @@ mod report;
 mod rig;
 mod shares;
 mod suite;
+mod theory;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use strake_engine::format::superblock::Consistency;
 use strake_engine::layout::{GeometryRequest, Level};
+use strake_reactor::drive::pace::PaceModel;
 use strake_reactor::drive::{DriveSpec, parse_size};
 
 /// What to measure.
@@ -151,6 +153,12 @@ pub fn run(bench: &Bench, json: bool) -> anyhow::Result<()> {
 }
 
 fn engine(args: &EngineArgs) -> anyhow::Result<report::Report> {
+    if !is_time(args.seconds) {
+        bail!(
+            "--seconds {}: give more than 0, and at most a day",
+            args.seconds
+        );
+    }
     rig::pin(args.core)?;
     let drives = drives(args)?;
     let plan = rig::Plan {
@@ -179,6 +187,11 @@ fn engine(args: &EngineArgs) -> anyhow::Result<report::Report> {
         part: 0,
         parts: 1,
     };
+    let allowed = paced(args).and_then(|model| {
+        let shape = plan.geometry.shape().ok()?;
+        let block_bytes = load.block_bytes;
+        theory::allowed(&shape, plan.missing, model, load.workload, block_bytes)
+    });
     let mut rig = rig::Rig::new(plan)?;
     let measured = match args.cores {
         0 => bail!("--cores 0: give at least 1"),
@@ -188,7 +201,7 @@ fn engine(args: &EngineArgs) -> anyhow::Result<report::Report> {
             rig.run_together(&load, &others)?
         }
     };
-    Ok(report::Report::new(args, &load, &measured))
+    Ok(report::Report::new(args, &load, &measured, allowed))
 }
 
 fn size(text: &str) -> anyhow::Result<u64> {
@@ -228,6 +241,20 @@ fn drives(args: &EngineArgs) -> anyhow::Result<Vec<DriveSpec>> {
         );
     }
     Ok(args.drives.iter().cloned().map(DriveSpec).collect())
+}
+
+/// Whether so many seconds can be measured.
+fn is_time(seconds: f64) -> bool {
+    seconds > 0.0 && seconds <= 86_400.0
+}
+
+/// The model whose pace all drives keep.
+fn paced(args: &EngineArgs) -> Option<PaceModel> {
+    let [one] = args.drives.as_slice() else {
+        return None;
+    };
+    let (kind, _) = several(one)?;
+    PaceModel::parse(kind.strip_prefix("paced:")?).ok()
 }
 
 /// The kind of drives that a text asks for several of (`null`, `paced:cm7`), and the rest.

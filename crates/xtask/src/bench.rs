@@ -68,7 +68,7 @@ fn heading() -> Result<String> {
 
 fn suite_table(suite: &Value) -> Result<String> {
     let mut out = format!(
-        "\n## What a request costs\n\n`strake bench suite`: {} runs of {} s, one pinned core, kernel {}. Bars and SPDK's figures are of the project's reference machine.\n\n| workload | measured | CPU ns a request | bar | SPDK there |\n|---|---|---|---|---|\n",
+        "\n## What a request costs\n\n`strake bench suite`: {} runs of {} s, one pinned core, kernel {}. Bars and SPDK's figures are of the project's reference machine.\n\n| workload | measured | CPU ns a request | bar | | SPDK there |\n|---|---|---|---|---|---|\n",
         suite["runs"],
         suite["seconds"],
         text(&suite["kernel"])
@@ -77,11 +77,12 @@ fn suite_table(suite: &Value) -> Result<String> {
         let unit = text(&row["unit"]);
         writeln!(
             out,
-            "| {} | {} {unit} | {:.0} | {} | {} |",
+            "| {} | {} {unit} | {:.0} | {} | {} | {} |",
             text(&row["row"]),
             spread(&row["measured"]),
             number(&row["cpu_ns_per_io"]),
             optional(&row["bar"]),
+            verdict(row, "bar"),
             optional(&row["peer"]),
         )?;
     }
@@ -94,19 +95,20 @@ fn suite_table(suite: &Value) -> Result<String> {
 fn shares_tables(shares: &Value) -> Result<String> {
     let (model, scale) = (text(&shares["model"]), &shares["scale"]);
     let mut out = format!(
-        "\n## Shares of what the drives allow\n\n`strake bench shares`: {} runs of {} s, drives paced as {model} slowed {scale} times, one core. What the drives allow is arithmetic on their figures; published shares are of other systems on real drives.\n\n| figure | array | depth | measured | of | bar | published | drives busy | limit |\n|---|---|---|---|---|---|---|---|---|\n",
+        "\n## Shares of what the drives allow\n\n`strake bench shares`: {} runs of {} s, drives paced as {model} slowed {scale} times, one core. What the drives allow is arithmetic on their figures; published shares are of other systems on real drives.\n\n| figure | array | depth | measured | of | bar | | published | drives busy | limit |\n|---|---|---|---|---|---|---|---|---|---|\n",
         shares["runs"], shares["seconds"]
     );
     for row in list(shares, "figures")? {
         writeln!(
             out,
-            "| {} | {} | {} | {} % | {} | {} | {} | {:.0} % | {} |",
+            "| {} | {} | {} | {} % | {} | {} | {} | {} | {:.0} % | {} |",
             text(&row["figure"]),
             text(&row["array"]),
             row["depth"],
             spread(&row["share_percent"]),
             text(&row["against"]),
             optional(&row["bar_percent"]),
+            verdict(row, "bar_percent"),
             text(&row["published"]),
             number(&row["measured"]["busy"]["median"]) * 100.0,
             text(&row["limit"]),
@@ -149,6 +151,15 @@ fn optional(value: &Value) -> String {
     value
         .as_f64()
         .map_or("–".to_owned(), |number| number.to_string())
+}
+
+fn verdict(row: &Value, bar: &str) -> &'static str {
+    match (row[bar].is_null(), row["holds"].as_bool()) {
+        (true, _) => "–",
+        (_, Some(true)) => "holds",
+        (_, Some(false)) => "**missed**",
+        (_, None) => "not measured",
+    }
 }
 
 fn spread(value: &Value) -> String {

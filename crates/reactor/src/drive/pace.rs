@@ -6,7 +6,8 @@
 //! alone: drives gather sequential writes, and a ring that is written over and over leaves nothing
 //! behind to be moved. Zeroing and discarding count as one random write, whatever their length. A
 //! flush waits for its turn and its base latency and takes nothing: the drives meant here have
-//! power-loss protection.
+//! power-loss protection. Of 10,000 operations 90 take one and a half times the base latency, 9 three
+//! times and one eight times: a tail, always the same.
 //!
 //! What is left out: garbage collection, reads that wait for a die that is being written, and what
 //! a drive's own queues reorder. So shares and ratios can be taken from it, absolute figures not.
@@ -45,7 +46,8 @@ struct Rate {
 /// - `7450`: PRO 7.68 TB, its maker's figures; the random writes as listed by a shop, the maker's
 ///   400 K being the larger over-provisioned model's.
 /// - `p5336`: 61.44 TB, its maker's figures; random writes are of its indirection unit of 16 KiB,
-///   and a smaller one costs as much; latencies of the 122.88 TB model.
+///   and a smaller one costs as much (a larger one, by bytes alone, less than in life); latencies
+///   of the 122.88 TB model.
 const FIGURES: [Figures; 4] = [
     Figures {
         name: "cm7",
@@ -152,12 +154,12 @@ impl PaceModel {
 
     /// Nanoseconds, on the mean, that a read takes beside its part of the timeline.
     pub fn read_latency_ns(&self) -> f64 {
-        self.figures.read.latency_ns as f64
+        self.figures.read.latency_ns as f64 * TAIL_MEAN
     }
 
     /// Nanoseconds, on the mean, that a write takes beside its part of the timeline.
     pub fn write_latency_ns(&self) -> f64 {
-        self.figures.write.latency_ns as f64
+        self.figures.write.latency_ns as f64 * TAIL_MEAN
     }
 
     /// For people: whose pace, and its figures.
@@ -257,6 +259,7 @@ pub struct Pace {
     streams: Streams,
     used: PaceUse,
     used_ps: u64,
+    admitted: u64,
 }
 
 /// What one kind of operation takes.
@@ -286,6 +289,21 @@ impl Cost {
     }
 }
 
+/// The base latency of the operation of this number, some of which take longer.
+fn tail_ns(number: u64, latency_ns: u64) -> u64 {
+    // Spread evenly, and without a pattern that a load could fall in step with.
+    let drawn = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 10_000;
+    match drawn {
+        0 => latency_ns * 8,
+        1..=9 => latency_ns * 3,
+        10..=99 => latency_ns * 3 / 2,
+        _ => latency_ns,
+    }
+}
+
+/// Mean of what [`tail_ns`] gives, by the base latency.
+const TAIL_MEAN: f64 = 0.99 + 0.009 * 1.5 + 0.0009 * 3.0 + 0.0001 * 8.0;
+
 /// A point of time to the picosecond, so that rounding does not add up over millions of operations.
 #[derive(Debug, Clone, Copy, Default)]
 struct Instant {
@@ -305,6 +323,7 @@ impl Pace {
             streams: Streams::new(),
             used: PaceUse::default(),
             used_ps: 0,
+            admitted: 0,
         }
     }
 
@@ -329,7 +348,8 @@ impl Pace {
             }
         };
         self.used_ps += taken_ps;
-        self.take(now_ns, taken_ps) + latency_ns
+        self.admitted += 1;
+        self.take(now_ns, taken_ps) + tail_ns(self.admitted, latency_ns)
     }
 
     /// What was asked of the drive so far.

@@ -30,6 +30,8 @@ pub struct Report {
     pub cpu_ns_per_io: f64,
     /// Share of the time in which the core had nothing to do.
     idle: f64,
+    /// Of the requests a second that paced drives allow, where that is known.
+    share_of_theory: Option<f64>,
     /// Paced drives: share of the time in which each was busy.
     drives_busy: Vec<f64>,
 }
@@ -46,8 +48,13 @@ pub struct Latency {
 }
 
 impl Report {
-    /// Joins parameters and figures.
-    pub fn new(args: &EngineArgs, load: &Load, measured: &Measured) -> Report {
+    /// Joins parameters and figures. `allowed`: requests a second that the drives allow.
+    pub fn new(
+        args: &EngineArgs,
+        load: &Load,
+        measured: &Measured,
+        allowed: Option<f64>,
+    ) -> Report {
         let seconds = measured.elapsed.as_secs_f64();
         let iops = measured.requests as f64 / seconds;
         let busy = measured.drives.iter();
@@ -77,6 +84,7 @@ impl Report {
             },
             cpu_ns_per_io: measured.cpu.as_nanos() as f64 / measured.requests.max(1) as f64,
             idle: measured.idle.as_secs_f64() / seconds / measured.cores as f64,
+            share_of_theory: allowed.map(|allowed| iops / allowed),
             drives_busy: busy.collect(),
         }
     }
@@ -105,6 +113,9 @@ impl Report {
             "  latency µs: mean {:.1}  p50 {:.1}  p99 {:.1}  p99.9 {:.1}  p99.99 {:.1}",
             lat.mean, lat.p50, lat.p99, lat.p99_9, lat.p99_99
         );
+        if let Some(share) = self.share_of_theory {
+            println!("  {:.1} % of what the drives allow", share * 100.0);
+        }
         if !self.drives_busy.is_empty() {
             let busy = self.drives_busy.iter().sum::<f64>() / self.drives_busy.len() as f64;
             println!(

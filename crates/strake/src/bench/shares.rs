@@ -13,17 +13,16 @@ mod tests;
 
 use std::collections::HashSet;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 use serde::Serialize;
 use strake_engine::format::superblock::Consistency;
-use strake_engine::layout::GeometryRequest;
 use strake_reactor::drive::pace::PaceModel;
 
 use super::load::{self, Load};
 use super::log::compare::{Limit, Sample, Side, Spread};
 use super::rig::{self, Plan, Rig};
-use super::{Workload, level};
+use super::theory;
 use figures::{Against, Block, FIGURES, Figure, Geometry};
 
 /// Parameters of `strake bench shares`.
@@ -39,7 +38,7 @@ pub struct SharesArgs {
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// Seconds measured in each run, after half of that warming up
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Only figures whose name has this in it
     #[arg(long)]
@@ -83,18 +82,10 @@ struct Share {
     /// Measured ÷ theory, in per cent.
     share_percent: Spread,
     bar_percent: Option<f64>,
-    limit: Limit,
-}
-
-impl Share {
     /// Whether the bar is kept; `None` where there is none, or something of this machine was the
-    /// limit.
-    fn holds(&self) -> Option<bool> {
-        let bar = self.bar_percent?;
-        let kept = self.share_percent.median >= bar;
-        let spoiled = matches!(self.limit, Limit::Core | Limit::Others);
-        (kept || !spoiled).then_some(kept)
-    }
+    /// limit of what was measured or of what it is compared with.
+    holds: Option<bool>,
+    limit: Limit,
 }
 
 /// Measures all and prints it.
@@ -102,8 +93,8 @@ impl Share {
 /// # Errors
 /// Parameters out of range; requests that failed; a name that no figure has.
 pub fn run(args: &SharesArgs, json: bool) -> anyhow::Result<()> {
-    if args.runs == 0 || args.seconds <= 0.0 {
-        bail!("--runs and --seconds: give more than 0");
+    if args.runs == 0 || !super::is_time(args.seconds) {
+        bail!("--runs and --seconds: give more than 0, and at most a day");
     }
     let kind = format!("{}/{}", args.model, args.scale);
     let model = PaceModel::parse(&kind).map_err(anyhow::Error::msg)?;
@@ -156,21 +147,29 @@ fn measure(
     figure: &Figure,
 ) -> anyhow::Result<Share> {
     let mut samples = Vec::new();
+    let mut others = Vec::new();
     let mut shares = Vec::new();
     let mut theories = Vec::new();
     let mut block_bytes = 0;
     for _ in 0..args.runs {
-        let (sample, bytes) = sample(args, kind, figure, figure.missing, figure.block)?;
-        let theory = match figure.against {
-            Against::Drives => figures::allowed(figure, model, bytes),
-            Against::Healthy => {
-                let (other, _) = self::sample(args, kind, figure, 0, figure.block)?;
-                other.requests_per_second()
-            }
-            Against::WholeStripes => {
-                let (other, stripe) =
-                    self::sample(args, kind, figure, figure.missing, Block::Stripe)?;
-                other.requests_per_second() * stripe as f64 / bytes as f64
+        let load = Shape::of(figure);
+        let (sample, bytes) = sample(args, kind, figure, load)?;
+        let other = match figure.against {
+            Against::Drives => None,
+            Against::Healthy => Some(Shape { missing: 0, ..load }),
+            Against::WholeStripes => Some(Shape {
+                block: Block::Stripe,
+                bytes_under_way: Some(figure.depth as u64 * bytes),
+                ..load
+            }),
+        };
+        let theory = match other {
+            None => allowed(figure, model, bytes)?,
+            Some(other) => {
+                let (other, other_bytes) = self::sample(args, kind, figure, other)?;
+                let theory = other.requests_per_second() * other_bytes as f64 / bytes as f64;
+                others.push(other);
+                theory
             }
         };
         shares.push(sample.requests_per_second() / theory * 100.0);
@@ -179,6 +178,13 @@ fn measure(
         block_bytes = bytes;
     }
     let measured = Side::new(&samples);
+    let mut limit = measured.limit();
+    if !others.is_empty() {
+        limit = limit.max(Side::new(&others).limit());
+    }
+    let share_percent = Spread::of(shares.into_iter());
+    let spoiled = matches!(limit, Limit::Core | Limit::Others);
+    let bar = figure.bar_percent.filter(|_| !spoiled);
     Ok(Share {
         figure: figure.name,
         array: figure.array.to_string(),
@@ -186,12 +192,39 @@ fn measure(
         block_bytes,
         against: figure.against.name(),
         published: figure.published,
-        limit: measured.limit(),
         measured,
         theory_iops: Spread::of(theories.into_iter()).median,
-        share_percent: Spread::of(shares.into_iter()),
+        holds: bar.map(|bar| share_percent.median >= bar),
+        share_percent,
         bar_percent: figure.bar_percent,
+        limit,
     })
+}
+
+/// What is different between a figure's load and the one that it is compared with.
+#[derive(Clone, Copy)]
+struct Shape {
+    missing: usize,
+    block: Block,
+    /// Instead of the figure's depth: as many requests as have so many bytes.
+    bytes_under_way: Option<u64>,
+}
+
+impl Shape {
+    fn of(figure: &Figure) -> Shape {
+        Shape {
+            missing: figure.missing,
+            block: figure.block,
+            bytes_under_way: None,
+        }
+    }
+}
+
+/// What the drives allow.
+fn allowed(figure: &Figure, model: PaceModel, block_bytes: u64) -> anyhow::Result<f64> {
+    let shape = figure.array.request()?.shape()?;
+    theory::allowed(&shape, figure.missing, model, figure.workload, block_bytes)
+        .with_context(|| format!("{}: what the drives allow is not known", figure.name))
 }
 
 /// One run; the bytes of a request with it.
@@ -199,18 +232,20 @@ fn sample(
     args: &SharesArgs,
     kind: &str,
     figure: &Figure,
-    missing: usize,
-    block: Block,
+    load: Shape,
 ) -> anyhow::Result<(Sample, u64)> {
-    let mut rig = array(kind, &figure.array, missing, figure.policy)?;
-    let block_bytes = match block {
+    let mut rig = array(kind, &figure.array, load.missing, figure.policy)?;
+    let block_bytes = match load.block {
         Block::Bytes(bytes) => bytes,
         Block::Stripe => rig.stripe_bytes,
     };
     let load = Load {
         workload: figure.workload,
         block_bytes,
-        depth: figure.depth,
+        depth: match load.bytes_under_way {
+            None => figure.depth,
+            Some(bytes) => bytes.div_ceil(block_bytes) as usize,
+        },
         span_bytes: SPAN_BYTES,
         warm_up_seconds: args.seconds / 2.0,
         seconds: args.seconds,
@@ -229,21 +264,9 @@ fn array(
     policy: Consistency,
 ) -> anyhow::Result<Rig> {
     Rig::new(Plan {
-        geometry: GeometryRequest {
-            level: level(geometry.level)?,
-            members: geometry.members,
-            strip_size_bytes: Some(geometry.strip_kib << 10),
-            block_size_bytes: None,
-            group_size: geometry.group_size,
-            parity: None,
-        },
+        geometry: geometry.request()?,
         drives: rig::alike(&format!("paced:{kind}"), DRIVE_BYTES, geometry.members),
         missing,
         policy: Some(policy),
     })
-}
-
-/// Whether a workload reads.
-fn reads(workload: Workload) -> bool {
-    matches!(workload, Workload::Randread | Workload::Read)
 }

@@ -326,16 +326,25 @@ struct Line {
     /// CPU nanoseconds a request.
     cpu_ns_per_io: f64,
     bar: Option<f64>,
+    /// Whether the bar is kept.
+    holds: Option<bool>,
     peer: Option<f64>,
 }
 
 impl Line {
-    fn holds(&self) -> Option<bool> {
-        let bar = self.bar?;
-        Some(match self.unit.grows() {
-            true => self.measured.median >= bar,
-            false => self.measured.median <= bar,
-        })
+    fn new(row: &Row, measured: Spread, cpu_ns_per_io: f64) -> Line {
+        Line {
+            row: row.name,
+            unit: row.unit,
+            measured,
+            cpu_ns_per_io,
+            bar: row.bar,
+            holds: row.bar.map(|bar| match row.unit.grows() {
+                true => measured.median >= bar,
+                false => measured.median <= bar,
+            }),
+            peer: row.peer,
+        }
     }
 
     fn print(&self) {
@@ -347,7 +356,7 @@ impl Line {
         let peer = self
             .peer
             .map_or(String::new(), |peer| format!("  SPDK {peer}"));
-        let bar = match (self.bar, self.holds()) {
+        let bar = match (self.bar, self.holds) {
             (Some(bar), Some(true)) => format!("  bar {bar}: holds"),
             (Some(bar), _) => format!("  bar {bar}: MISSED"),
             _ => String::new(),
@@ -366,8 +375,8 @@ impl Line {
 /// # Errors
 /// Parameters out of range; requests that failed; a name that no row has.
 pub fn run(args: &SuiteArgs, json: bool) -> anyhow::Result<()> {
-    if args.runs == 0 || args.seconds <= 0.0 {
-        bail!("--runs and --seconds: give more than 0");
+    if args.runs == 0 || !super::is_time(args.seconds) {
+        bail!("--runs and --seconds: give more than 0, and at most a day");
     }
     let wanted = |row: &&Row| {
         args.only
@@ -376,7 +385,11 @@ pub fn run(args: &SuiteArgs, json: bool) -> anyhow::Result<()> {
     };
     let chosen: Vec<&Row> = ROWS.iter().filter(wanted).collect();
     if chosen.is_empty() {
-        bail!("--only: no row is named so; without it all are run and their names printed");
+        let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+        bail!(
+            "--only: no row is named so; there are: {}",
+            names.join("; ")
+        );
     }
     let mut suite = Suite {
         kernel: strake_codec::kernel(),
@@ -421,14 +434,8 @@ fn measure(args: &SuiteArgs, row: &Row) -> anyhow::Result<Line> {
             Unit::TwoCores => one(args, row, 2)?.iops / report.iops,
         });
     }
-    Ok(Line {
-        row: row.name,
-        unit: row.unit,
-        measured: Spread::of(figures.into_iter()),
-        cpu_ns_per_io: Spread::of(cpu.into_iter()).median,
-        bar: row.bar,
-        peer: row.peer,
-    })
+    let cpu = Spread::of(cpu.into_iter()).median;
+    Ok(Line::new(row, Spread::of(figures.into_iter()), cpu))
 }
 
 fn one(args: &SuiteArgs, row: &Row, cores: usize) -> anyhow::Result<Report> {

@@ -65,3 +65,65 @@ fn a_load_on_paced_drives_counts_what_the_drives_did() {
         assert!(written.sum::<u64>() >= measured.all_requests * 4096);
     }
 }
+
+#[test]
+fn what_drives_allow_is_known_where_it_is_arithmetic() {
+    let allowed = |level, members, missing, workload, block_bytes| {
+        let request = GeometryRequest {
+            level,
+            members,
+            strip_size_bytes: Some(64 << 10),
+            block_size_bytes: None,
+            group_size: None,
+            parity: None,
+        };
+        let model = PaceModel::parse("cm7").unwrap();
+        theory::allowed(
+            &request.shape().unwrap(),
+            missing,
+            model,
+            workload,
+            block_bytes,
+        )
+    };
+    let near = |seen: Option<f64>, expected: f64| {
+        let seen = seen.expect("it is known");
+        assert!(
+            (seen / expected - 1.0).abs() < 1e-3,
+            "{seen}, not {expected}"
+        );
+    };
+    use Workload::{Randread, Randwrite, Read, Rw70, Write};
+    near(allowed(Level::Raid0, 4, 0, Randwrite, 4096), 4.0 * 0.7e6);
+    near(allowed(Level::Raid1, 2, 0, Randwrite, 4096), 0.7e6);
+    near(allowed(Level::Raid1, 2, 1, Randwrite, 4096), 0.7e6);
+    near(allowed(Level::Raid1, 2, 1, Randread, 4096), 2.7e6);
+    let (read_s, write_s) = (1.0 / 2.7e6, 1.0 / 0.7e6);
+    let mixed_s = 0.7 * read_s + 0.3 * 2.0 * (read_s + write_s);
+    near(allowed(Level::Raid5, 5, 0, Rw70, 4096), 5.0 / mixed_s);
+    // Whole stripes to the members that are left: one strip each.
+    near(
+        allowed(Level::Raid6, 12, 2, Write, 640 << 10),
+        6.75e9 / 65536.0,
+    );
+    for (missing, workload, block_bytes) in [
+        (1, Randwrite, 4096),
+        (0, Randwrite, 1 << 20),
+        (1, Randread, 1 << 20),
+        (1, Read, 4096),
+        (2, Randread, 4096),
+    ] {
+        assert_eq!(
+            allowed(Level::Raid5, 5, missing, workload, block_bytes),
+            None
+        );
+    }
+}
+
+#[test]
+fn a_time_that_cannot_be_measured_is_refused() {
+    for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e9] {
+        assert!(!is_time(seconds), "{seconds}");
+    }
+    assert!(is_time(0.1));
+}

@@ -63,9 +63,39 @@ fn a_model_alone_keeps_its_figures() {
             "{model} {kind:?} {bytes}: {deep} a second"
         );
         let (one, latency_ns) = drive_alone(model, 1, kind, bytes, scattered);
-        assert_eq!(latency_ns, alone_ns, "{model} {kind:?} {bytes}");
-        assert!(near(one, SECOND_NS / alone_ns), "{one} a second at depth 1");
+        // The tail adds a little.
+        let percent = |seen: u64, expected: u64| seen.abs_diff(expected) * 100 / expected;
+        assert!(
+            latency_ns >= alone_ns && percent(latency_ns, alone_ns) < 2,
+            "{latency_ns} ns"
+        );
+        assert!(
+            percent(one, SECOND_NS / alone_ns) < 2,
+            "{one} a second at depth 1"
+        );
     }
+}
+
+#[test]
+fn a_hundredth_of_all_operations_take_longer_as_is_said() {
+    let mut counts = std::collections::BTreeMap::new();
+    for number in 0..1_000_000 {
+        *counts.entry(tail_ns(number, 1000)).or_insert(0) += 1;
+    }
+    let near = |latency_ns: u64, expected: i32| {
+        let seen: i32 = counts[&latency_ns];
+        assert!(
+            (seen - expected).abs() < expected / 20,
+            "{seen} of {latency_ns} ns"
+        );
+    };
+    assert_eq!(counts.len(), 4);
+    near(1000, 990_000);
+    near(1500, 9_000);
+    near(3000, 900);
+    near(8000, 100);
+    let sum: u64 = counts.iter().map(|(&ns, &count)| ns * count as u64).sum();
+    assert!((sum as f64 / 1e9 - TAIL_MEAN).abs() < 1e-3);
 }
 
 #[test]
@@ -135,7 +165,9 @@ fn flushes_and_unmaps_take_what_they_should() {
     assert_eq!(pace.admit(5, PaceKind::Flush, 0, 0), 12_005);
     let first_ns = pace.admit(5, PaceKind::Unmap, 0, 1 << 40);
     assert_eq!(first_ns, 5 + 1_428 + 12_000);
-    assert_eq!(pace.admit(5, PaceKind::Flush, 0, 0), first_ns);
+    // The third operation is one of the tail.
+    let tail_ns = tail_ns(3, 12_000) - 12_000;
+    assert_eq!(pace.admit(5, PaceKind::Flush, 0, 0), first_ns + tail_ns);
     let used = pace.used();
     assert_eq!(
         (used.flushes, used.random_writes, used.busy_ns),

@@ -1,11 +1,9 @@
-//! What is measured: the published systems' ratios that hold on any hardware, and what the drives
-//! allow of each, in the drives' own time.
+//! What is measured: the published systems' ratios.
 
 use strake_engine::format::superblock::Consistency;
-use strake_reactor::drive::pace::PaceModel;
+use strake_engine::layout::GeometryRequest;
 
-use super::super::Workload;
-use super::reads;
+use super::super::{Workload, level};
 
 /// Members and strips.
 #[derive(Debug, Clone, Copy)]
@@ -23,8 +21,16 @@ impl Geometry {
         self.group_size.unwrap_or(self.members)
     }
 
-    fn data(&self) -> usize {
-        self.strips() - self.parity
+    /// As it is asked for.
+    pub fn request(&self) -> anyhow::Result<GeometryRequest> {
+        Ok(GeometryRequest {
+            level: level(self.level)?,
+            members: self.members,
+            strip_size_bytes: Some(self.strip_kib << 10),
+            block_size_bytes: None,
+            group_size: self.group_size,
+            parity: None,
+        })
     }
 }
 
@@ -34,7 +40,7 @@ impl std::fmt::Display for Geometry {
             1 => String::new(),
             groups => format!("{groups} × "),
         };
-        let (data, parity) = (self.data(), self.parity);
+        let (data, parity) = (self.strips() - self.parity, self.parity);
         let (level, strip_kib) = (self.level, self.strip_kib);
         write!(f, "RAID {level}, {groups}{data}+{parity}, {strip_kib} KiB")
     }
@@ -54,7 +60,7 @@ pub enum Against {
     Drives,
     /// The same load with no member missing.
     Healthy,
-    /// The same array and depth, written in whole stripes.
+    /// The same array written in whole stripes, with as many bytes under way.
     WholeStripes,
 }
 
@@ -165,7 +171,7 @@ const RANDOM_WRITES: Figure = Figure {
     ..RANDOM_READS
 };
 const LOGGED_WRITES: Figure = Figure {
-    name: "random write, 4 KiB, with the log",
+    name: "random write, 4 KiB, log, of what drives allow without",
     policy: Consistency::Log,
     published: "none has one",
     bar_percent: Some(72.0),
@@ -258,33 +264,3 @@ pub const FIGURES: [Figure; 19] = [
         ..DEGRADED_RANDOM_READS
     },
 ];
-
-/// Requests of `block_bytes` a second that the drives which are there allow, if none of them is
-/// ever without work.
-pub fn allowed(figure: &Figure, model: PaceModel, block_bytes: u64) -> f64 {
-    let array = &figure.array;
-    let (strips, data) = (array.strips() as f64, array.data() as f64);
-    let parity = array.parity as f64;
-    let strip_bytes = array.strip_kib << 10;
-    let drives = (array.members - figure.missing) as f64;
-    let random = block_bytes <= strip_bytes;
-    let pieces = block_bytes as f64 / strip_bytes as f64;
-    let drive_ns = match (reads(figure.workload), random) {
-        // Of the blocks of the missing member each costs as many reads as there are data strips.
-        (true, true) => {
-            let lost = figure.missing.min(1) as f64 / strips;
-            (1.0 + lost * (data - 1.0)) * model.read_ns(block_bytes)
-        }
-        // Every row takes as many reads as it has data strips, whichever is missing.
-        (true, false) => pieces * model.read_ns(strip_bytes),
-        // Old data and old parities are read, new ones written.
-        (false, true) => {
-            (1.0 + parity) * (model.read_ns(block_bytes) + model.write_ns(block_bytes, false))
-        }
-        (false, false) => {
-            let there = strips - figure.missing as f64;
-            pieces / data * there * model.write_ns(strip_bytes, true)
-        }
-    };
-    drives * 1e9 / drive_ns
-}

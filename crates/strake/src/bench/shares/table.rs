@@ -34,7 +34,7 @@ impl Report {
 
 impl Share {
     fn print(&self) {
-        let bar = match (self.bar_percent, self.holds()) {
+        let bar = match (self.bar_percent, self.holds) {
             (Some(bar), Some(true)) => format!("bar {bar} %: holds"),
             (Some(bar), Some(false)) => format!("bar {bar} %: MISSED"),
             (Some(bar), None) => format!("bar {bar} %: not measured"),

@@ -20,16 +20,16 @@ fn every_row_has_its_own_name_and_can_be_run() {
 
 #[test]
 fn latencies_hold_below_their_bar_and_the_rest_above_it() {
-    let line = |unit, median| Line {
-        row: "",
-        unit,
-        measured: Spread::of([median].into_iter()),
-        cpu_ns_per_io: 0.0,
-        bar: Some(100.0),
-        peer: None,
+    let line = |unit, median| {
+        let row = Row {
+            unit,
+            bar: Some(100.0),
+            ..READ
+        };
+        Line::new(&row, Spread::of([median].into_iter()), 0.0)
     };
-    assert_eq!(line(Unit::KiloIops, 101.0).holds(), Some(true));
-    assert_eq!(line(Unit::KiloIops, 99.0).holds(), Some(false));
-    assert_eq!(line(Unit::Median, 99.0).holds(), Some(true));
-    assert_eq!(line(Unit::Tail, 101.0).holds(), Some(false));
+    assert_eq!(line(Unit::KiloIops, 101.0).holds, Some(true));
+    assert_eq!(line(Unit::KiloIops, 99.0).holds, Some(false));
+    assert_eq!(line(Unit::Median, 99.0).holds, Some(true));
+    assert_eq!(line(Unit::Tail, 101.0).holds, Some(false));
 }
