@@ -426,13 +426,16 @@ fn refuse_diverged(
 /// is whole leaves torn ones. The next begins from the same state with the same generation, and cut
 /// off in its turn may make one of them whole: it differs in the time of the start alone.
 ///
-/// Second copies are written when the first is on every member. So a drive with two new ones has
-/// been through a change that ended, and times tell copies of a set of drives (snapshots) from each
-/// other that were started apart.
+/// Second copies are written when the first is on every member. So a drive whose other copy is not
+/// an older one has been through a change that ended, or cannot say; and times tell copies of a set of
+/// drives (snapshots) from each other that were started apart.
 fn starts_were_cut_off(array: Uuid, truth: &Superblock, candidates: &[Candidate]) -> bool {
     let newest = |copy: &&Superblock| copy.generation == truth.generation;
-    let ended = |candidate: &Candidate| candidate.copies(array).filter(newest).count() > 1;
-    if truth.state != RunState::InUse || candidates.iter().any(ended) {
+    let begun = |candidate: &Candidate| {
+        let (new, old): (Vec<_>, Vec<_>) = candidate.copies(array).partition(newest);
+        new.is_empty() || (new.len(), old.len()) == (1, 1)
+    };
+    if truth.state != RunState::InUse || !candidates.iter().all(begun) {
         return false;
     }
     let mut before: BTreeMap<u64, &Superblock> = BTreeMap::new();

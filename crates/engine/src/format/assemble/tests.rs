@@ -350,7 +350,14 @@ fn drives_of_two_sets_of_copies_are_never_joined() {
         let mut one = run(3, state);
         cut_off_start(&mut one, &[0], 5);
         cut_off_start(&mut other, &[1], 6);
-        refused(&[one.drives[0].clone(), other.drives[1].clone()]);
+        let mut found = [one.drives[0].clone(), other.drives[1].clone()];
+        refused(&found);
+        // And where one of those cannot be read, nothing says that they would agree.
+        found[1].copies[1] = Err(FormatError::NotStrake {
+            structure: "superblock",
+            offset: 0,
+        });
+        refused(&found);
     }
 }
 
