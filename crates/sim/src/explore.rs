@@ -7,7 +7,8 @@
 //! outcomes are tried once. For some of them the start itself is crashed at each of its events.
 //!
 //! Where a moment has more writes in doubt than [`Limits::landings_all`] the subsets are a sample,
-//! always the same, and counted as one.
+//! always the same, and counted as one; so are further losses after three writes to three parities,
+//! and after a start that was crashed ([`Limits::losses_sampled`]).
 
 mod scripts;
 mod symmetry;

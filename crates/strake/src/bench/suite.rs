@@ -400,10 +400,10 @@ pub fn run(args: &SuiteArgs, json: bool) -> anyhow::Result<()> {
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     for row in chosen {
-        if row.unit == Unit::TwoCores && cores < 2 {
-            suite
-                .skipped
-                .push(format!("{}: there is one core", row.name));
+        let next = args.core + 1;
+        if row.unit == Unit::TwoCores && next >= cores {
+            let skipped = format!("{}: there is no core {next}", row.name);
+            suite.skipped.push(skipped);
             continue;
         }
         let line = measure(args, row)?;

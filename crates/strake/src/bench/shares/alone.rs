@@ -25,6 +25,8 @@ pub struct Alone {
     /// By the drive's figures.
     pub theory_per_second: f64,
     pub share_percent: f64,
+    /// Within two per cent of them.
+    pub kept: bool,
     pub mean_us: f64,
     pub theory_mean_us: f64,
 }
@@ -159,12 +161,14 @@ impl Load<'_> {
         // So many are under way that the drive is never without work, or else the latency decides.
         let depth_f = depth as f64;
         let theory_per_second = 1e9 / taken_ns.max((taken_ns + latency_ns) / depth_f);
+        let share_percent = per_second / theory_per_second * 100.0;
         Ok(Alone {
             operation: self.kind.name,
             depth,
             per_second,
             theory_per_second,
-            share_percent: per_second / theory_per_second * 100.0,
+            share_percent,
+            kept: (share_percent - 100.0).abs() <= 2.0,
             mean_us: waited_s / ended as f64 * 1e6,
             theory_mean_us: depth_f / theory_per_second * 1e6,
         })

@@ -12,7 +12,7 @@ impl Report {
         );
         for alone in &self.alone {
             println!(
-                "  {:<22} depth {:<4} {:>9.0}  {:>9.0}  {:>6.1} %  mean {:.1} µs, by its figures {:.1}",
+                "  {:<22} depth {:<4} {:>9.0}  {:>9.0}  {:>6.1} %  mean {:.1} µs, by its figures {:.1}{}",
                 alone.operation,
                 alone.depth,
                 alone.per_second,
@@ -20,6 +20,11 @@ impl Report {
                 alone.share_percent,
                 alone.mean_us,
                 alone.theory_mean_us,
+                if alone.kept {
+                    ""
+                } else {
+                    ": NOT KEPT on this machine"
+                },
             );
         }
         println!(
