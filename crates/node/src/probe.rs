@@ -139,13 +139,7 @@ fn decode_copies(size_bytes: u64, read: ReadAt) -> [Result<Superblock, FormatErr
             structure: "superblock",
             offset: 0,
         })?;
-        let mut bytes = vec![0; SUPERBLOCK_BYTES];
-        read(offset, &mut bytes).map_err(|reason| FormatError::Unreadable {
-            structure: "superblock",
-            offset,
-            reason,
-        })?;
-        Superblock::decode(&bytes, offset)
+        Superblock::read(offset, read)
     };
     let last = superblock_b_offset(size_bytes);
     [place(last.map(|_| SUPERBLOCK_A_OFFSET)), place(last)]

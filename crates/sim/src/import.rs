@@ -232,14 +232,7 @@ pub fn superblocks(drive: &SimDrive) -> [Decoded; 2] {
 }
 
 fn decode(drive: &SimDrive, offset: u64) -> Decoded {
-    let mut raw = vec![0; SUPERBLOCK_BYTES as usize];
-    let read = drive.read(offset, &mut raw);
-    read.map_err(|error| FormatError::Unreadable {
-        structure: "superblock",
-        offset,
-        reason: error.to_string(),
-    })?;
-    Superblock::decode(&raw, offset)
+    Superblock::read(offset, |offset, out| drive.read(offset, out))
 }
 
 /// What an import found out.

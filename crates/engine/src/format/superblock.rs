@@ -1,6 +1,9 @@
 //! The superblock: everything that must be known of an array to start it, on every member twice.
 //!
-//! 64 KiB: a head of 4 KiB and a table of 480 member records of 128 bytes (`superblock/member`).
+//! A head of 4 KiB and a table of member records of 128 bytes (`superblock/member`). Its place has
+//! 64 KiB, room for 480 records; what is written, read back and covered by the checksum is the head
+//! and the whole 4 KiB that this array's records need, 8 KiB for up to 32 members. (Version 1 always
+//! wrote 64 KiB, unused records zero; it is read, and written as version 2 at the next change.)
 //! Both copies of all members are the same but for this member's index, superblock B's place, the
 //! own offset and the checksum. Copies are written one after the other, so a torn write leaves the
 //! other copy.
@@ -45,7 +48,7 @@
 //! | 320 | 128 | areas | offset and length of each, see `areas` |
 //! | 448 | 192 | restripe | zero: none (always, today); see `superblock/reserved` |
 //! | 640 | 3456 | reserved | zero |
-//! | 4096 | 61440 | member table | unused records zero |
+//! | 4096 | to 61440 | member table | unused records zero |
 //!
 //! A feature that gives reserved bytes a meaning is at least read-only compatible, so a Strake
 //! that would drop them by writing the superblock again never writes it.
@@ -66,7 +69,7 @@ pub use reserved::{
 use super::areas::{AREAS_BYTES, AreaError, Areas, SUPERBLOCK_BYTES};
 use super::bytes::{self, Field, field, tiles};
 use super::error::FormatError;
-use super::header::{HEADER_BYTES, Header, Kind};
+use super::header::{self, HEADER_BYTES, Header, Kind};
 use crate::layout::{Level, MEMBERS_MAX};
 use uuid::Uuid;
 
@@ -159,15 +162,21 @@ const _: () = assert!(tiles(
     SUPERBLOCK_BYTES
 ));
 
-const KIND: Kind = Kind {
-    magic: *b"STRAKESB",
-    name: "superblock",
-    version: FORMAT_VERSION,
-    bytes: SUPERBLOCK_BYTES,
-};
+/// Of so many bytes.
+const fn kind(bytes: usize) -> Kind {
+    Kind {
+        magic: *b"STRAKESB",
+        name: "superblock",
+        version: FORMAT_VERSION,
+        bytes,
+    }
+}
+
+/// What all superblocks have in common.
+const KIND: Kind = kind(SUPERBLOCK_BYTES);
 
 /// Version of the superblock's layout that is written, and the newest that is read.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Longest array name in bytes.
 pub const NAME_BYTES_MAX: usize = 48;
 /// Longest drive serial kept, in bytes.
@@ -400,15 +409,15 @@ impl Superblock {
         record.state = state;
     }
 
-    /// 64 KiB for the copy at device offset `own_offset`, which is `areas.superblock_a.offset` or
-    /// `areas.superblock_b.offset`. A superblock that [`Superblock::decode`] would refuse is our
+    /// Whole 4 KiB for the copy at device offset `own_offset`, which is `areas.superblock_a.offset`
+    /// or `areas.superblock_b.offset`. A superblock that [`Superblock::decode`] would refuse is our
     /// own mistake and panics.
     pub fn encode(&self, own_offset: u64) -> Vec<u8> {
         assert!(!self.read_only_only, "array uses features unknown here");
         if let Err(error) = self.check(own_offset) {
             panic!("superblock that could not be read back: {error}");
         }
-        let mut out = vec![0; SUPERBLOCK_BYTES];
+        let mut out = vec![0; used_bytes(self.members.len())];
         self.encode_identity(&mut out);
         self.encode_geometry(&mut out);
         self.areas
@@ -423,7 +432,7 @@ impl Superblock {
             member_uuid: self.own().uuid,
             generation: self.generation,
         };
-        KIND.seal(&mut out, &header);
+        kind(out.len()).seal(&mut out, &header);
         out
     }
 
@@ -467,14 +476,49 @@ impl Superblock {
         bytes::put_u64(out, VOLUME_SIZE, self.volume_size_bytes);
     }
 
-    /// Reads the copy found at device offset `own_offset`; `raw` holds at least 64 KiB.
+    /// Reads the copy at device offset `own_offset` through `read` (an offset, and the bytes to be
+    /// filled). A block of its place that cannot be read counts only if the copy reaches so far:
+    /// nothing would ever write it again.
+    ///
+    /// # Errors
+    /// [`FormatError::Unreadable`], and those of [`Superblock::decode`].
+    pub fn read<E: ToString>(
+        own_offset: u64,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Superblock, FormatError> {
+        let mut raw = vec![0; SUPERBLOCK_BYTES];
+        let mut used = SUPERBLOCK_BYTES;
+        if read(own_offset, &mut raw).is_err() {
+            let unreadable = |error: E| FormatError::Unreadable {
+                structure: KIND.name,
+                offset: own_offset,
+                reason: error.to_string(),
+            };
+            read(own_offset, &mut raw[..HEAD_BYTES]).map_err(unreadable)?;
+            used = stated_bytes(&raw);
+            read(own_offset, &mut raw[..used]).map_err(unreadable)?;
+        }
+        Superblock::decode(&raw[..used], own_offset)
+    }
+
+    /// Reads the copy found at device offset `own_offset` from its bytes. Bytes of `raw` beyond it
+    /// are ignored.
     ///
     /// # Errors
     /// [`FormatError::Short`], `NotStrake`, `Version` (newer), `Checksum` (torn or damaged),
     /// `Misplaced`, `Incompatible`, or `Field` for a value that cannot be, tried in this order.
     pub fn decode(raw: &[u8], own_offset: u64) -> Result<Superblock, FormatError> {
-        let header = KIND.open(raw, own_offset)?;
-        let raw = &raw[..SUPERBLOCK_BYTES];
+        if raw.len() < HEAD_BYTES {
+            return Err(FormatError::Short {
+                structure: KIND.name,
+                offset: own_offset,
+                found: raw.len(),
+                needed: HEAD_BYTES,
+            });
+        }
+        let kind = kind(stated_bytes(raw));
+        let header = kind.open(raw, own_offset)?;
+        let raw = &raw[..kind.bytes];
         let features = Features {
             compatible: bytes::get_u64(raw, COMPATIBLE),
             read_only_compatible: bytes::get_u64(raw, READ_ONLY_COMPATIBLE),
@@ -573,6 +617,20 @@ fn check_reserved(raw: &[u8], at: u64) -> Result<(), FormatError> {
     }
 }
 
+/// Bytes of a superblock with so many members: whole 4 KiB.
+const fn used_bytes(members: usize) -> usize {
+    (HEAD_BYTES + members * MEMBER_BYTES).next_multiple_of(HEAD_BYTES)
+}
+
+/// The length that a copy says it has; `raw` holds at least the head. Of a length that cannot be,
+/// the head alone says whether the copy is newer or damaged.
+fn stated_bytes(raw: &[u8]) -> usize {
+    let stated = header::stated_bytes(raw);
+    let can_be = stated.is_multiple_of(HEAD_BYTES)
+        && (HEAD_BYTES + MEMBER_BYTES..=SUPERBLOCK_BYTES).contains(&stated);
+    if can_be { stated } else { HEAD_BYTES }
+}
+
 /// Fields whose bytes may not be a value at all.
 struct Reader<'a> {
     raw: &'a [u8],
@@ -601,7 +659,11 @@ impl Reader<'_> {
             let why = format!("must be at most {MEMBERS_MAX}");
             return Err(KIND.field(self.at, "members", count, why));
         }
-        let (used, unused) = self.raw[TABLE.at..].split_at(count * MEMBER_BYTES);
+        let table = &self.raw[TABLE.at..];
+        let Some((used, unused)) = table.split_at_checked(count * MEMBER_BYTES) else {
+            let why = format!("must be at least {} for so many", used_bytes(count));
+            return Err(KIND.field(self.at, "length", self.raw.len(), why));
+        };
         if !bytes::is_zero(unused) {
             let why = "records behind the last member must be zero";
             return Err(KIND.field(self.at, "member table", "not zero", why));
