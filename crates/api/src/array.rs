@@ -305,6 +305,8 @@ pub struct Counters {
     pub reconstruct_writes: u64,
     /// Requests that joined another's stripe write.
     pub joined_writes: u64,
+    /// Bytes that were not read for parity because parts of stripes waited for each other.
+    pub gathered_bytes: u64,
 }
 
 /// One array in short.

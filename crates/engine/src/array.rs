@@ -27,6 +27,7 @@ mod regions;
 mod replay;
 mod requests;
 mod slots;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod torn;
@@ -63,6 +64,7 @@ use regions::Regions;
 use replay::Replayer;
 use requests::{Direct, Request};
 use slots::Slots;
+use streams::{StreamId, Streams};
 use torn::Torn;
 
 /// Index of a stripe operation.
@@ -296,6 +298,10 @@ pub struct Counters {
     pub reconstruct: u64,
     /// Write operations that were joined to another's plan.
     pub joined: u64,
+    /// Stripes that waited for their rest and became whole: nothing was read for them.
+    pub gathered: u64,
+    /// Bytes that their parts would have had to read, each alone.
+    pub gathered_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -357,6 +363,7 @@ pub struct Array {
     replayed: LogReport,
     torn: Torn,
     policy: policy::Change,
+    streams: Streams,
 }
 
 impl Array {
@@ -402,6 +409,7 @@ impl Array {
             replayer: None,
             replayed: LogReport::default(),
             policy: policy::Change::default(),
+            streams: Streams::default(),
         };
         if start.accept_doubtful {
             array.accept_doubtful();
@@ -642,6 +650,7 @@ impl Array {
     pub fn tick(&mut self, now_ns: u64, out: &mut Vec<Action>) {
         self.now_ns = now_ns;
         if self.mode == Mode::Running {
+            self.gathers_step(out);
             self.look_at_reads();
             self.clean_idle_regions(out);
             self.background_step(out);
@@ -666,10 +675,12 @@ impl Array {
         if self.read_only {
             return None;
         }
-        match (self.regions.next_clean_ns(), self.background.next_step_ns()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let next = [
+            self.regions.next_clean_ns(),
+            self.background.next_step_ns(),
+            self.streams.next_ns(),
+        ];
+        next.into_iter().flatten().min()
     }
 
     /// First byte of the data area on every member.

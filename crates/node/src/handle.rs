@@ -256,6 +256,8 @@ pub struct ArrayStatus {
     pub write_bytes: u64,
     /// Stripe writes by way: full-stripe, read-modify-write, reconstruct-write, joined requests.
     pub write_plans: [u64; 4],
+    /// Bytes not read for parity because parts of stripes waited for each other.
+    pub gathered_bytes: u64,
     /// Rebuild priority, 1 to 100 per cent.
     pub rebuild_priority: u8,
     /// Bytes of the members that are not used because the smallest counts.

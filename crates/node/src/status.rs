@@ -57,6 +57,7 @@ pub(crate) fn status(view: &View) -> ArrayStatus {
             counters.reconstruct,
             counters.joined,
         ],
+        gathered_bytes: counters.gathered_bytes,
         rebuild_priority: superblock.rebuild_priority,
         unused_bytes,
         warnings: warnings(view, unused_bytes),

@@ -145,10 +145,12 @@ enum Act {
     MissedAndCrash,
     /// A region is given up under reads.
     DiscardUnderReads,
+    /// Writes go forward through the volume.
+    Stream,
 }
 
 /// What can happen, how often where it happens at all, and out of ten runs in how many.
-const ACTS: [(Act, u32, u8); 37] = [
+const ACTS: [(Act, u32, u8); 38] = [
     (Act::Read, 20, 7),
     (Act::Zero, 8, 4),
     (Act::Discard, 8, 3),
@@ -186,6 +188,7 @@ const ACTS: [(Act, u32, u8); 37] = [
     (Act::DurableAndCrash, 5, 3),
     (Act::MissedAndCrash, 6, 4),
     (Act::DiscardUnderReads, 4, 3),
+    (Act::Stream, 10, 4),
 ];
 
 struct Writer<'a> {
@@ -414,6 +417,7 @@ impl Writer<'_> {
             Act::DurableAndCrash => return self.durable_and_crash(),
             Act::DiscardUnderReads => return self.discard_under_reads(),
             Act::MissedAndCrash => return self.missed_and_crash(),
+            Act::Stream => return self.stream(),
             fault => self.fault(fault, place, start),
         };
         self.steps.push(step);
@@ -463,6 +467,34 @@ impl Writer<'_> {
             self.steps.push(Step::Run { events });
         }
         self.steps.extend(slow(1));
+    }
+
+    /// Writes follow one another in pieces that do not fit the stripes, several of them under way.
+    fn stream(&mut self) {
+        let block = self.block_bytes();
+        let total = self.geometry.volume_bytes() / block;
+        let stripe = self.geometry.stripe_data_bytes() / block;
+        let piece = self
+            .rng
+            .u64(1..=(stripe + stripe / 2).min((1 << 20) / block));
+        let mut start = self.rng.u64(..total) / stripe * stripe;
+        for _ in 0..self.rng.u8(4..16) {
+            let count = piece.min(total - start);
+            if count == 0 {
+                break;
+            }
+            let durable = self.rng.u8(..8) == 0;
+            self.steps.push(Step::Write {
+                start,
+                count,
+                durable,
+            });
+            start += count;
+            if self.rng.u8(..6) == 0 {
+                let events = self.rng.u64(..8);
+                self.steps.push(Step::Run { events });
+            }
+        }
     }
 
     /// What was logged last cannot be read any more, on some or all members.

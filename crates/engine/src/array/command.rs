@@ -207,6 +207,7 @@ impl Array {
             }
             Command::Stop => {
                 self.mode = Mode::Stopping;
+                self.gathers_end(out);
                 self.pending.stop = Some((id, StopStage::Draining));
                 self.background_halt();
                 self.stop_step(out);
@@ -435,6 +436,7 @@ impl Array {
                     || !self.torn.is_quiet()
                     || !self.policy.is_quiet()
                     || self.start_flushes > 0
+                    || self.regions.is_opening() && !self.broken
                     || self.replays();
                 if busy {
                     return;

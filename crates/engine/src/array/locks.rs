@@ -118,6 +118,12 @@ impl LockTable {
         None
     }
 
+    /// Somebody waits for a band that is held.
+    pub fn is_waited_for(&self, band: BandKey) -> bool {
+        let entry = self.entries.get(&band);
+        entry.is_some_and(|entry| !entry.waiting.is_empty())
+    }
+
     /// No band is locked.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

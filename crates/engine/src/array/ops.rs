@@ -1,9 +1,9 @@
 //! Stripe operations: lock, open the region, plan, read, compute, write, give everything back.
 //!
 //! ```text
-//! Lock → Region → Flush → Memory → Reading → (compute) → Logging → Writing → Healing → ended
-//!                              ↑         |
-//!                              └─────────┘  a strip could not be read: plan again without it
+//! Lock (→ Gather) → Region → Flush → Memory → Reading → (compute) → Logging → Writing → Healing → ended
+//!                                         ↑         |
+//!                                         └─────────┘  a strip could not be read: plan again without it
 //! ```
 
 use super::*;
@@ -13,9 +13,9 @@ use crate::plan::{self, Fragment, From, Into, Memory, Way};
 use locks::Hold;
 
 /// Fragments of one joined write at most.
-const FRAGMENTS_MAX: usize = 192;
+const FRAGMENTS_MAX: usize = 256;
 /// Writes joined into one plan at most.
-const JOINED_MAX: usize = 32;
+const JOINED_MAX: usize = 128;
 
 /// What an operation is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,6 +42,8 @@ pub(super) enum Phase {
     #[default]
     Free,
     Lock,
+    /// Until the rest of its stripe comes, or does not.
+    Gather,
     /// Until a change of policy is over.
     Policy,
     Region,
@@ -74,6 +76,12 @@ pub(super) struct Op {
     durable: bool,
     /// Requests that this operation is a part of.
     requests: Vec<RequestId>,
+    /// The stream of a write that covers a part of its stripe.
+    pub(super) stream: Option<StreamId>,
+    /// Bytes that its parts would have had to read, each alone.
+    pub(super) alone_bytes: u64,
+    /// When its reads began.
+    read_from_ns: u64,
     pub(super) fragments: Vec<Fragment>,
     pub(super) plan: Plan,
     parts: Vec<Part>,
@@ -115,6 +123,11 @@ impl Op {
         fragments.any(|fragment| fragment.memory == Memory::Zeroes)
     }
 
+    /// Requests that it is a part of.
+    pub(super) fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
     fn hold(&self) -> Hold {
         if self.purpose == Purpose::Read {
             Hold::Shared
@@ -146,6 +159,8 @@ impl Array {
         op.phase = Phase::Lock;
         op.band = band.0;
         op.durable = false;
+        op.stream = None;
+        op.alone_bytes = 0;
         op.requests.clear();
         op.fragments.clear();
         op.plan.clear();
@@ -190,7 +205,7 @@ impl Array {
         request: RequestId,
         band: BandKey,
         fragments: &[Fragment],
-        durable: bool,
+        (durable, stream): (bool, Option<StreamId>),
         out: &mut Vec<Action>,
     ) {
         let id = self.op_new(Purpose::Write, band);
@@ -198,7 +213,21 @@ impl Array {
         op.requests.push(request);
         op.fragments.extend_from_slice(fragments);
         op.durable = durable;
+        op.stream = stream;
+        if stream.is_some() {
+            self.ops[id.0].alone_bytes = self.read_alone_bytes(fragments);
+        }
         self.op_lock(id, out);
+    }
+
+    /// What a write of these rows reads for parity if it is alone.
+    fn read_alone_bytes(&self, fragments: &[Fragment]) -> u64 {
+        let (data, parity) = (self.geometry.data(), self.geometry.parity());
+        let strips = fragments.iter().fold(0, |mask, f| mask | 1u64 << f.strip);
+        let written = strips.count_ones() as usize;
+        let start = fragments.iter().map(|f| f.start).min().unwrap_or(0);
+        let end = fragments.iter().map(|f| f.end).max().unwrap_or(0);
+        u64::from(end - start) * (written + parity).min(data - written) as u64
     }
 
     /// An operation of long work on a whole band.
@@ -228,18 +257,23 @@ impl Array {
         let (band, hold) = (BandKey(op.band), op.hold());
         if self.locks.acquire(band, hold, id) {
             self.op_locked(id, out);
+        } else {
+            self.gather_met(band, out);
         }
     }
 
     fn op_locked(&mut self, id: OpId, out: &mut Vec<Action>) {
         if self.ops[id.0].purpose == Purpose::Write {
             self.op_join(id);
+            if self.gather_begin(id) {
+                return;
+            }
         }
         self.op_enter_region(id, out);
     }
 
     /// Takes the writes that wait next for the same band into this operation's plan.
-    fn op_join(&mut self, id: OpId) {
+    pub(super) fn op_join(&mut self, id: OpId) {
         let band = BandKey(self.ops[id.0].band);
         loop {
             let ops = &self.ops;
@@ -262,10 +296,12 @@ impl Array {
             let mut fragments = std::mem::take(&mut self.ops[next.0].fragments);
             let mut requests = std::mem::take(&mut self.ops[next.0].requests);
             let durable = self.ops[next.0].durable;
+            let alone_bytes = self.ops[next.0].alone_bytes;
             let leader = &mut self.ops[id.0];
             leader.fragments.append(&mut fragments);
             leader.requests.append(&mut requests);
             leader.durable |= durable;
+            leader.alone_bytes += alone_bytes;
             // The emptied vectors go back, so that a reused slot keeps its memory.
             let next_op = &mut self.ops[next.0];
             next_op.fragments = fragments;
@@ -273,6 +309,22 @@ impl Array {
             next_op.phase = Phase::Free;
             self.ops.give(next.0);
         }
+    }
+
+    /// What comes first in its band is written.
+    pub(super) fn op_has_beginning(&self, id: OpId) -> bool {
+        let op = &self.ops[id.0];
+        let (start, _) = self.band_rows(BandKey(op.band));
+        let mut fragments = op.fragments.iter();
+        fragments.any(|f| f.strip == 0 && f.start == start)
+    }
+
+    /// Everything in its band is written.
+    pub(super) fn op_is_whole(&self, id: OpId) -> bool {
+        let op = &self.ops[id.0];
+        let fragments = op.fragments.iter();
+        let bytes: u64 = fragments.map(|f| u64::from(f.end - f.start)).sum();
+        bytes == self.geometry.data() as u64 * self.geometry.band_bytes()
     }
 
     pub(super) fn op_enter_region(&mut self, id: OpId, out: &mut Vec<Action>) {
@@ -490,6 +542,7 @@ impl Array {
         let band = BandKey(self.ops[id.0].band);
         let stripe = self.stripe_of(band);
         self.ops[id.0].phase = Phase::Reading;
+        self.ops[id.0].read_from_ns = self.now_ns;
         self.ops[id.0].parts.clear();
         let reads = self.ops[id.0].plan.reads.len();
         self.ops[id.0].outstanding = reads as u32;
@@ -571,6 +624,9 @@ impl Array {
 
     fn op_reads_done(&mut self, id: OpId, out: &mut Vec<Action>) {
         let op = &self.ops[id.0];
+        if op.purpose == Purpose::Write {
+            self.streams.read_took(self.now_ns - op.read_from_ns);
+        }
         let missed = op
             .plan
             .reads

@@ -211,6 +211,11 @@ impl Regions {
         !self.rewrite.is_empty() || running.is_some_and(|job| !job.rewrite.is_empty())
     }
 
+    /// Regions are becoming dirty, perhaps without anybody who waits for them.
+    pub(super) fn is_opening(&self) -> bool {
+        self.job.is_some() || !self.wanted.is_empty()
+    }
+
     /// The map is being written, or is about to be.
     pub(super) fn is_changing(&self) -> bool {
         self.job.is_some() || !self.unsure.is_empty()
@@ -558,6 +563,26 @@ impl Array {
         }
     }
 
+    /// These regions are about to be written: they become dirty in one change of the map, before
+    /// anybody waits for it.
+    pub(super) fn regions_ahead(&mut self, regions: std::ops::Range<u32>, out: &mut Vec<Action>) {
+        if self.mode != Mode::Running || self.broken {
+            return;
+        }
+        let (now, end) = (self.now_ns, regions.end.min(self.regions.len()));
+        for region in regions.start..end {
+            let to_change = matches!(
+                self.regions.state(region),
+                RegionState::Unwritten | RegionState::Clean
+            );
+            if to_change && !self.regions.is_active(region) {
+                self.regions.activate(region, Phase::Wanted, now);
+                self.regions.wanted.insert(region);
+            }
+        }
+        self.region_job_start(out);
+    }
+
     fn job_zero(&mut self, out: &mut Vec<Action>) {
         let job = self.regions.job.as_mut().expect("a job runs");
         let mut zero = job.zero.clone();
@@ -834,8 +859,11 @@ impl Array {
             return;
         }
         active.phase = Phase::Open;
-        active.last_use_ns = now;
         let waiting = std::mem::take(&mut active.waiting);
+        if !waiting.is_empty() {
+            // Made ready ahead, it was last asked for when that was begun.
+            active.last_use_ns = now;
+        }
         active.in_flight += waiting.len() as u32;
         if active.in_flight == 0 && !active.discards.is_empty() {
             self.regions.wanted.insert(region);

@@ -31,6 +31,8 @@ pub(super) struct Request {
     /// Of copies, the one on this member is read first: a read of it has failed, and is to fail here,
     /// where it is counted and mended.
     first: Option<MemberIndex>,
+    /// Of a write: the stream that it belongs to, where parts of stripes are worth a wait.
+    stream: Option<StreamId>,
     /// Being cut further up the call stack: parts that end meanwhile do not cut again.
     cutting: bool,
 }
@@ -109,6 +111,11 @@ impl Array {
             return id;
         }
         self.count(operation, length);
+        if operation == Operation::Write {
+            let stream = self.stream_note(offset, offset + length, out);
+            let parity = self.geometry.data() > 1 && self.geometry.parity() > 0;
+            self.requests[id.0].stream = stream.filter(|_| parity);
+        }
         if self.mode == Mode::Starting {
             self.early.push_back(id);
         } else {
@@ -255,6 +262,7 @@ impl Array {
         let result = self.requests[id.0].error.map_or(Ok(()), Err);
         self.requests.give(id.0);
         out.push(Action::Complete(id, result));
+        self.gathers_look();
         self.stop_step(out);
     }
 
@@ -581,14 +589,15 @@ impl Array {
             request.cursor = region_end.min(request.end);
             return;
         }
-        let durable = self.requests[id.0].durable;
+        let request = &self.requests[id.0];
+        let how = (request.durable, request.stream);
         let mut fragments = std::mem::take(&mut self.fragments);
         for band in self.bands_between(stripe, from, to) {
             let key = BandKey(stripe.0 * self.geometry.bands() + band);
             self.fragments_in_band(id, key, from, to, &mut fragments);
             if !fragments.is_empty() {
                 self.requests[id.0].parts += 1;
-                self.begin_write_op(id, key, &fragments, durable, out);
+                self.begin_write_op(id, key, &fragments, how, out);
             }
         }
         self.fragments = fragments;

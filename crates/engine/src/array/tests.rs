@@ -13,17 +13,17 @@ const DRIVE_BYTES: u64 = 8 << 20;
 const STRIP: u64 = 64 << 10;
 
 /// An array whose I/O ends when the test says so.
-struct Bench {
-    array: Array,
-    pending: Vec<Io>,
-    completed: Vec<(RequestId, Result<(), BlockError>)>,
+pub(super) struct Bench {
+    pub(super) array: Array,
+    pub(super) pending: Vec<Io>,
+    pub(super) completed: Vec<(RequestId, Result<(), BlockError>)>,
     commands: Vec<(CommandId, Result<(), CommandError>)>,
     detached: Vec<MemberIndex>,
 }
 
 /// What an I/O is to these tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sort {
+pub(super) enum Sort {
     CopyA,
     CopyB,
     Page,
@@ -141,7 +141,7 @@ impl Bench {
     }
 
     /// An array that serves and has nothing under way.
-    fn running(level: Level, members: usize) -> Bench {
+    pub(super) fn running(level: Level, members: usize) -> Bench {
         let mut bench = Bench::starting(level, members);
         bench.end_all();
         bench
@@ -180,13 +180,13 @@ impl Bench {
     }
 
     /// Sorts of what is under way, each once, in the order of their beginning.
-    fn sorts(&self) -> Vec<Sort> {
+    pub(super) fn sorts(&self) -> Vec<Sort> {
         let mut sorts: Vec<Sort> = self.pending.iter().map(|io| self.sort(io)).collect();
         sorts.dedup();
         sorts
     }
 
-    fn end(&mut self, index: usize, result: Result<(), IoError>) {
+    pub(super) fn end(&mut self, index: usize, result: Result<(), IoError>) {
         let io = self.pending.remove(index);
         let mut out = Vec::new();
         self.array.io_done(io.token, result, &mut out);
@@ -201,7 +201,7 @@ impl Bench {
     }
 
     /// Ends I/O until none is left.
-    fn end_all(&mut self) {
+    pub(super) fn end_all(&mut self) {
         let mut steps = 0;
         while !self.pending.is_empty() {
             self.end(0, Ok(()));
@@ -210,7 +210,7 @@ impl Bench {
         }
     }
 
-    fn submit(&mut self, operation: Operation, offset: u64, length: u64) -> RequestId {
+    pub(super) fn submit(&mut self, operation: Operation, offset: u64, length: u64) -> RequestId {
         let mut out = Vec::new();
         let id = self
             .array
@@ -219,19 +219,19 @@ impl Bench {
         id
     }
 
-    fn command(&mut self, command: Command) {
+    pub(super) fn command(&mut self, command: Command) {
         let mut out = Vec::new();
         self.array.command(CommandId(1), command, &mut out);
         self.carry_out(out);
     }
 
-    fn tick(&mut self, now_ns: u64) {
+    pub(super) fn tick(&mut self, now_ns: u64) {
         let mut out = Vec::new();
         self.array.tick(now_ns, &mut out);
         self.carry_out(out);
     }
 
-    fn written(&mut self) {
+    pub(super) fn written(&mut self) {
         self.submit(Operation::Write, 0, 4096);
         self.end_all();
         self.completed.clear();

@@ -317,6 +317,7 @@ pub fn running(
             read_modify_writes,
             reconstruct_writes,
             joined_writes,
+            gathered_bytes: status.gathered_bytes,
         }),
         kernel: status.kernel.clone(),
         rebuild_priority_percent: status.rebuild_priority,

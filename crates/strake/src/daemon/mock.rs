@@ -306,6 +306,7 @@ fn status(uuid: Uuid, name: &str, places: Vec<Option<String>>, read_only: bool) 
         read_bytes: 0,
         write_bytes: 0,
         write_plans: [0; 4],
+        gathered_bytes: 0,
         rebuild_priority: 50,
         unused_bytes: 0,
         warnings: Vec::new(),

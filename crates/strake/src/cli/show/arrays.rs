@@ -292,13 +292,17 @@ fn requests(count: u64, bytes: u64) -> String {
 }
 
 fn stripe_writes(counters: &api::Counters) -> String {
-    format!(
+    let ways = format!(
         "{} full-stripe, {} read-modify-write, {} reconstruct-write, {} joined",
         counters.full_stripe_writes,
         counters.read_modify_writes,
         counters.reconstruct_writes,
         counters.joined_writes
-    )
+    );
+    match counters.gathered_bytes {
+        0 => ways,
+        bytes => format!("{ways} ({} not read for parity)", human(bytes)),
+    }
 }
 
 fn members(array: &api::ArrayDetail) -> String {

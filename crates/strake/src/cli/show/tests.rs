@@ -56,6 +56,7 @@ pub fn detail() -> api::ArrayDetail {
             read_modify_writes: 2,
             reconstruct_writes: 3,
             joined_writes: 4,
+            gathered_bytes: 5 << 20,
         }),
         kernel: "avx2".into(),
         rebuild_priority_percent: 50,
@@ -110,7 +111,7 @@ policy            log, 16 MiB a member, 3 entries in force
 last start        12 log entries replayed, 1 void, protected after 32 ms
 reads             10 requests, 40 KiB
 writes            20 requests, 80 KiB
-stripe writes     1 full-stripe, 2 read-modify-write, 3 reconstruct-write, 4 joined
+stripe writes     1 full-stripe, 2 read-modify-write, 3 reconstruct-write, 4 joined (5 MiB not read for parity)
 generation        7, epoch 2
 parity kernel     avx2
 rebuild priority  50 %
