@@ -671,8 +671,7 @@ impl Writer<'_> {
                 place,
                 offset: map[0].offset,
                 length: map[1].end() - map[0].offset,
-                // Where every drive is slow already the two would come to longer than anybody waits.
-                factor: (300 / self.setup.slowness).max(1),
+                factor: 300,
             });
         }
         let durable = (self.rng.u8(..4) > 0) == logged;

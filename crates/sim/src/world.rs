@@ -187,14 +187,14 @@ impl World {
         );
         let faults = &self.drives[drive].faults;
         // The worst of what slows it: together they would keep a superblock for minutes.
-        let mut slowness = faults.slowness.max(1);
+        let mut slowness = faults.slowness.max(self.slowness);
         if matches!(op, DriveOp::Read { .. }) {
             slowness = slowness.max(faults.slow_reads);
         }
         if faults.is_slow(&op) {
             slowness = slowness.max(faults.slow_range.as_ref().map_or(1, |(_, factor)| *factor));
         }
-        let latency = self.latency_ns(&op) * slowness * self.slowness;
+        let latency = self.latency_ns(&op) * slowness;
         self.number += 1;
         let at = (self.now_ns + latency, self.number);
         if self.trace {

@@ -16,6 +16,7 @@ use super::*;
 use crate::format::region_map::{
     MAP_PAGE_BYTES, MapPlace, RegionEntry, RegionState, encode_page, page_of,
 };
+use crate::format::superblock::Consistency;
 use log::DrainFor;
 
 /// A dirty region without writes for this long is made clean.
@@ -564,9 +565,12 @@ impl Array {
     }
 
     /// These regions are about to be written: they become dirty in one change of the map, before
-    /// anybody waits for it.
+    /// anybody waits for it. Not where a crash makes blocks of dirty regions doubtful: what nobody
+    /// writes yet is not to be.
     pub(super) fn regions_ahead(&mut self, regions: std::ops::Range<u32>, out: &mut Vec<Action>) {
-        if self.mode != Mode::Running || self.broken {
+        let doubt =
+            self.geometry.parity() > 0 && self.meta.superblock().consistency == Consistency::Resync;
+        if self.mode != Mode::Running || self.broken || doubt {
             return;
         }
         let (now, end) = (self.now_ns, regions.end.min(self.regions.len()));

@@ -109,7 +109,7 @@ impl Bench {
         Bench::from(superblock, regions)
     }
 
-    fn from(superblock: Superblock, regions: RegionMap) -> Bench {
+    pub(super) fn from(superblock: Superblock, regions: RegionMap) -> Bench {
         let code = code_of(&superblock).expect("the shape has a code");
         let mut out = Vec::new();
         let start = Start {
