@@ -241,6 +241,9 @@ impl<P: Port> Core<P> {
     pub fn turn(&mut self) -> bool {
         let now = self.port.now_ns();
         self.send();
+        for array in self.arrays.iter_mut().flatten() {
+            array.set_now(now);
+        }
         let mut worked = self.take_messages(now);
         let mut completions = std::mem::take(&mut self.completions);
         self.port.poll(&mut completions);

@@ -357,12 +357,18 @@ impl Front {
         self.look(port);
     }
 
-    /// Says what time it is; true if that made work.
+    /// Says what time it is.
+    pub(crate) fn set_now(&mut self, now_ns: u64) {
+        if let Back::Here(served) = &mut self.back {
+            served.engine.set_now(now_ns);
+        }
+    }
+
+    /// Does what is due now; true if there was something.
     pub(crate) fn tick<P: Port>(&mut self, now_ns: u64, port: &mut P) -> bool {
         let Back::Here(served) = &mut self.back else {
             return false;
         };
-        served.engine.set_now(now_ns);
         if served.engine.next_tick_ns().is_none_or(|due| due > now_ns) {
             return false;
         }

@@ -13,7 +13,7 @@ use crate::plan::{self, Fragment, From, Into, Memory, Way};
 use locks::Hold;
 
 /// Fragments of one joined write at most.
-const FRAGMENTS_MAX: usize = 256;
+const FRAGMENTS_MAX: usize = 192;
 /// Writes joined into one plan at most.
 const JOINED_MAX: usize = 128;
 
@@ -124,8 +124,8 @@ impl Op {
     }
 
     /// Requests that it is a part of.
-    pub(super) fn requests(&self) -> usize {
-        self.requests.len()
+    pub(super) fn requests(&self) -> &[RequestId] {
+        &self.requests
     }
 
     fn hold(&self) -> Hold {
@@ -625,7 +625,8 @@ impl Array {
     fn op_reads_done(&mut self, id: OpId, out: &mut Vec<Action>) {
         let op = &self.ops[id.0];
         if op.purpose == Purpose::Write {
-            self.streams.read_took(self.now_ns - op.read_from_ns);
+            let took_ns = self.now_ns.saturating_sub(op.read_from_ns);
+            self.streams.read_took(took_ns);
         }
         let missed = op
             .plan

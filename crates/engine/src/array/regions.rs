@@ -212,6 +212,11 @@ impl Regions {
         !self.rewrite.is_empty() || running.is_some_and(|job| !job.rewrite.is_empty())
     }
 
+    /// Writes go on at once there, or soon.
+    pub(super) fn is_ready(&self, region: u32) -> bool {
+        self.may_be_written(region) || self.is_active(region)
+    }
+
     /// Regions are becoming dirty, perhaps without anybody who waits for them.
     pub(super) fn is_opening(&self) -> bool {
         self.job.is_some() || !self.wanted.is_empty()
@@ -551,12 +556,19 @@ impl Array {
         }
         let most =
             (AHEAD_BYTES_MAX / self.geometry.region_bytes()).min(u64::from(AHEAD_REGIONS)) as u32;
+        // With what the job has to zero already, this region among it.
+        let most = most.saturating_sub(job.zero.len() as u32 - 1);
+        let state = if self.may_open_ahead() {
+            RegionState::Dirty
+        } else {
+            RegionState::Clean
+        };
         for next in region + 1..=(region + most).min(self.regions.len() - 1) {
             let free = self.regions.is_unwritten(next) && !self.regions.is_active(next);
             if !free || job.changes.contains_key(&next) {
                 break;
             }
-            job.changes.insert(next, RegionState::Clean);
+            job.changes.insert(next, state);
             job.zero.push(next);
             // Nobody may write there until this job is done.
             let now = self.now_ns;
@@ -564,14 +576,22 @@ impl Array {
         }
     }
 
+    /// Not where what missing members hold in dirty regions may be doubtful after a crash: what
+    /// nobody writes yet is not to be.
+    fn may_open_ahead(&self) -> bool {
+        let resync = self.meta.superblock().consistency == Consistency::Resync;
+        self.geometry.parity() == 0 || self.all_active && !resync
+    }
+
     /// These regions are about to be written: they become dirty in one change of the map, before
-    /// anybody waits for it. Not where a crash makes blocks of dirty regions doubtful: what nobody
-    /// writes yet is not to be.
-    pub(super) fn regions_ahead(&mut self, regions: std::ops::Range<u32>, out: &mut Vec<Action>) {
-        let doubt =
-            self.geometry.parity() > 0 && self.meta.superblock().consistency == Consistency::Resync;
-        if self.mode != Mode::Running || self.broken || doubt {
-            return;
+    /// anybody waits for it. False: nothing was done.
+    pub(super) fn regions_ahead(
+        &mut self,
+        regions: std::ops::Range<u32>,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        if self.mode != Mode::Running || self.broken || !self.may_open_ahead() {
+            return false;
         }
         let (now, end) = (self.now_ns, regions.end.min(self.regions.len()));
         for region in regions.start..end {
@@ -585,6 +605,7 @@ impl Array {
             }
         }
         self.region_job_start(out);
+        true
     }
 
     fn job_zero(&mut self, out: &mut Vec<Action>) {

@@ -31,8 +31,10 @@ pub(super) struct Request {
     /// Of copies, the one on this member is read first: a read of it has failed, and is to fail here,
     /// where it is counted and mended.
     first: Option<MemberIndex>,
-    /// Of a write: the stream that it belongs to, where parts of stripes are worth a wait.
+    /// Of a write: the stream that it belongs to.
     stream: Option<StreamId>,
+    /// It is the foremost of its stream, and parts of stripes are worth a wait.
+    foremost: bool,
     /// Being cut further up the call stack: parts that end meanwhile do not cut again.
     cutting: bool,
 }
@@ -111,15 +113,21 @@ impl Array {
             return id;
         }
         self.count(operation, length);
-        if operation == Operation::Write {
-            let stream = self.stream_note(offset, offset + length, out);
+        let stream = (operation == Operation::Write).then(|| {
+            let stream = self.streams.note(offset, offset + length);
             let parity = self.geometry.data() > 1 && self.geometry.parity() > 0;
-            self.requests[id.0].stream = stream.filter(|_| parity);
-        }
+            let foremost = parity && self.streams.is_foremost(stream, offset + length);
+            self.requests[id.0].stream = Some(stream);
+            self.requests[id.0].foremost = foremost;
+            stream
+        });
         if self.mode == Mode::Starting {
             self.early.push_back(id);
         } else {
             self.request_begin(id, out);
+            if let Some(stream) = stream {
+                self.stream_ready(stream, out);
+            }
         }
         self.publish();
         id
@@ -260,9 +268,12 @@ impl Array {
     /// Tells the client. What had to be recorded before is recorded.
     pub(super) fn acknowledge(&mut self, id: RequestId, out: &mut Vec<Action>) {
         let result = self.requests[id.0].error.map_or(Ok(()), Err);
+        let stream = self.requests[id.0].stream.take();
         self.requests.give(id.0);
         out.push(Action::Complete(id, result));
-        self.gathers_look();
+        if let Some(stream) = stream {
+            self.stream_answered(stream);
+        }
         self.stop_step(out);
     }
 
@@ -590,7 +601,13 @@ impl Array {
             return;
         }
         let request = &self.requests[id.0];
-        let how = (request.durable, request.stream);
+        let (foremost, stream) = (request.foremost, request.stream);
+        let how = (request.durable, stream.filter(|_| foremost));
+        if let Some(stream) = stream
+            && !self.regions.is_ready(region)
+        {
+            self.streams.not_ready(stream, region);
+        }
         let mut fragments = std::mem::take(&mut self.fragments);
         for band in self.bands_between(stripe, from, to) {
             let key = BandKey(stripe.0 * self.geometry.bands() + band);

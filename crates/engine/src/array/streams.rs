@@ -4,7 +4,7 @@
 //! A request that ends inside a stripe writes a part of it, and so does the next one, from there
 //! on: each would read what it needs for parity, though together they write the whole stripe. So
 //! the first part *gathers*: it holds its band and waits, for less than the reading would take,
-//! until the stripe is whole, somebody else wants the band, or the client has nothing else under
+//! until the stripe is whole, somebody else wants the band, or nothing else of the stream is under
 //! way. Nobody waits for a lone writer's next request: it comes after the answer.
 
 use super::*;
@@ -19,11 +19,13 @@ const STREAMS: usize = 8;
 const NEAR_BYTES: u64 = 2 << 20;
 /// Requests after which a stream is believed.
 const BELIEVED: u32 = 3;
+/// Requests of others after which a believed stream's place may be taken.
+const FORGOTTEN: u64 = 1024;
 /// What reading for parity is taken to last before it was measured.
 const READ_NS_FIRST: u64 = 100_000;
 /// Nothing waits longer.
 const HOLD_NS_MAX: u64 = 20_000_000;
-/// A client that has nothing else under way gets so long to send more.
+/// A stream that has nothing else under way gets so long to send more.
 const CLIENT_NS: u64 = 100_000;
 /// What a stream is trusted with at first, and at most: each stripe that became whole adds one,
 /// each that did not costs two.
@@ -35,19 +37,26 @@ const RETRY: u32 = 64;
 const AHEAD_REGIONS: u64 = 15;
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
 
-/// Which stream a request belongs to.
+/// Which stream a request belongs to: a place in the table, and what was there then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StreamId(u8);
+pub(super) struct StreamId {
+    at: u8,
+    began: u64,
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
-    /// Where the next request is expected.
-    next: u64,
+    /// Its first request, in requests of all streams.
+    began: u64,
+    /// Its last one.
+    used: u64,
     requests: u32,
+    /// Of these, under way.
+    under_way: u32,
+    /// Where the next one is expected.
+    next: u64,
     /// Bytes by which it has gone forward.
     bytes: u64,
-    /// Of the last request, in requests of all streams.
-    used: u64,
     credit: i8,
     /// Number of the request at which it lost its credit.
     refused: u32,
@@ -74,25 +83,24 @@ pub(super) struct Streams {
     read_ns: u64,
 }
 
+impl Stream {
+    fn is_believed(&self) -> bool {
+        self.requests > BELIEVED
+    }
+
+    fn is_near(&self, offset: u64) -> bool {
+        self.requests > 0 && self.next.abs_diff(offset) <= NEAR_BYTES
+    }
+}
+
 impl Streams {
-    /// A write request. The stream that it belongs to, once that is believed.
-    fn note(&mut self, offset: u64, end: u64) -> Option<StreamId> {
+    /// A write request begins: the stream that it belongs to.
+    pub(super) fn note(&mut self, offset: u64, end: u64) -> StreamId {
         self.requests += 1;
-        let near =
-            |stream: &Stream| stream.requests > 0 && stream.next.abs_diff(offset) <= NEAR_BYTES;
-        let Some(at) = self.table.iter().position(near) else {
-            let streams = self.table.iter_mut();
-            let oldest = streams.min_by_key(|stream| stream.used);
-            *oldest.expect("there are streams") = Stream {
-                next: end,
-                requests: 1,
-                used: self.requests,
-                credit: CREDIT,
-                ..Stream::default()
-            };
-            return None;
-        };
+        let near = self.table.iter().position(|stream| stream.is_near(offset));
+        let at = near.unwrap_or_else(|| self.begin(end));
         let stream = &mut self.table[at];
+        stream.under_way += 1;
         stream.requests = stream.requests.saturating_add(1);
         stream.used = self.requests;
         stream.bytes += end.saturating_sub(stream.next);
@@ -100,16 +108,55 @@ impl Streams {
         if stream.credit <= 0 && stream.requests - stream.refused > RETRY {
             stream.credit = CREDIT / 2;
         }
-        (stream.requests > BELIEVED).then_some(StreamId(at as u8))
+        StreamId {
+            at: at as u8,
+            began: stream.began,
+        }
     }
 
-    fn stream(&mut self, id: StreamId) -> &mut Stream {
-        &mut self.table[usize::from(id.0)]
+    /// A place for a stream that may begin. Single requests take each other's places, not those of
+    /// streams at work.
+    fn begin(&mut self, end: u64) -> usize {
+        let now = self.requests;
+        let key = |(_, stream): &(usize, &Stream)| {
+            let at_work = stream.is_believed() && now - stream.used < FORGOTTEN;
+            (at_work, stream.used)
+        };
+        let streams = self.table.iter().enumerate();
+        let (at, _) = streams.min_by_key(key).expect("there are streams");
+        self.table[at] = Stream {
+            began: now,
+            next: end,
+            credit: CREDIT,
+            ..Stream::default()
+        };
+        at
+    }
+
+    /// `None`: another has its place now.
+    fn stream(&mut self, id: StreamId) -> Option<&mut Stream> {
+        let stream = &mut self.table[usize::from(id.at)];
+        (stream.began == id.began).then_some(stream)
+    }
+
+    /// Whether a request that ends here is the foremost of a stream: what comes next begins there.
+    pub(super) fn is_foremost(&mut self, id: StreamId, end: u64) -> bool {
+        let stream = self.stream(id);
+        stream.is_some_and(|stream| stream.is_believed() && stream.next == end)
+    }
+
+    /// It has come to a region that is not ready (any more): nothing from there on is.
+    pub(super) fn not_ready(&mut self, id: StreamId, region: u32) {
+        if let Some(stream) = self.stream(id) {
+            stream.ready_below = stream.ready_below.min(region);
+        }
     }
 
     /// The stripe that was gathered has become whole, or has not.
     fn gathered(&mut self, id: StreamId, whole: bool) {
-        let stream = self.stream(id);
+        let Some(stream) = self.stream(id) else {
+            return;
+        };
         if whole {
             stream.credit = (stream.credit + 1).min(CREDIT_MAX);
         } else {
@@ -120,10 +167,10 @@ impl Streams {
 
     /// Reading for parity has taken so long.
     pub(super) fn read_took(&mut self, ns: u64) {
-        let ns = ns.min(HOLD_NS_MAX);
+        let ns = ns.clamp(1, HOLD_NS_MAX);
         self.read_ns = match self.read_ns {
-            0 => ns.max(1),
-            before => (7 * before + ns) / 8,
+            0 => ns,
+            before => (7 * before + ns).div_ceil(8),
         };
     }
 
@@ -141,28 +188,26 @@ impl Streams {
 }
 
 impl Array {
-    /// A write request has come: what its stream writes next is made ready. The stream, if this is
-    /// the foremost of it: what comes next begins where it ends.
-    pub(super) fn stream_note(
-        &mut self,
-        offset: u64,
-        end: u64,
-        out: &mut Vec<Action>,
-    ) -> Option<StreamId> {
-        let id = self.streams.note(offset, end)?;
+    /// What the stream writes next is made ready.
+    pub(super) fn stream_ready(&mut self, id: StreamId, out: &mut Vec<Action>) {
         let bytes = self.geometry.region_volume_bytes();
         let most = AHEAD_REGIONS.min(AHEAD_BYTES_MAX / self.geometry.region_bytes());
-        let stream = self.streams.stream(id);
-        // The further it has gone, the further it will go.
+        let Some(stream) = self.streams.stream(id).filter(|s| s.is_believed()) else {
+            return;
+        };
+        // As far ahead as it has come.
         let ahead = (stream.bytes / bytes).min(most) as u32;
         let here = (stream.next.saturating_sub(1) / bytes) as u32;
+        let (ready_below, to) = (stream.ready_below, here + ahead + 1);
         // In steps of half of it, so that few changes of the map make all ready.
-        if ahead > 0 && here + ahead.div_ceil(2) >= stream.ready_below {
-            let from = stream.ready_below.max(here + 1);
-            stream.ready_below = here + ahead + 1;
-            self.regions_ahead(from..here + ahead + 1, out);
+        if ahead == 0 || here + ahead.div_ceil(2) < ready_below {
+            return;
         }
-        (self.streams.stream(id).next == end).then_some(id)
+        if self.regions_ahead(ready_below.max(here + 1)..to, out)
+            && let Some(stream) = self.streams.stream(id)
+        {
+            stream.ready_below = to;
+        }
     }
 
     /// True: the operation, which holds its band alone, waits for the rest of its stripe.
@@ -171,19 +216,18 @@ impl Array {
             return false;
         };
         let band = BandKey(self.ops[op.0].band);
-        // Of a client's only request the next comes after its answer.
-        let lone = self.requests.used() < 2;
-        let pointless = lone || self.mode != Mode::Running || self.broken;
-        // Only what is ahead of the stream is still to come.
-        let stripe = self.stripe_of(band);
-        let end = (stripe.0 + 1) * self.geometry.stripe_data_bytes();
-        let to_come = self.streams.stream(stream).next < end && self.op_has_beginning(op);
-        if pointless
-            || !to_come
-            || self.streams.stream(stream).credit <= 0
+        let end = (self.stripe_of(band).0 + 1) * self.geometry.stripe_data_bytes();
+        let promising = self.streams.stream(stream).is_some_and(|stream| {
+            // Of a lone request the next comes after its answer; and only what is ahead of the
+            // stream is still to come.
+            stream.under_way > 1 && stream.credit > 0 && stream.next < end
+        });
+        let pointless = self.mode != Mode::Running
+            || self.broken
+            || !self.op_has_beginning(op)
             || self.locks.is_waited_for(band)
-            || self.op_is_whole(op)
-        {
+            || self.op_is_whole(op);
+        if !promising || pointless {
             return false;
         }
         let until_ns = self.now_ns + self.streams.hold_ns();
@@ -238,16 +282,34 @@ impl Array {
         }
     }
 
-    /// A request was answered: if all that is left under way is held, the client may have no more.
-    pub(super) fn gathers_look(&mut self) {
-        if self.streams.gathers.is_empty() {
+    /// A request of this stream was answered: if all that is left of it is held, it may have no
+    /// more.
+    pub(super) fn stream_answered(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.stream(id) else {
+            return;
+        };
+        stream.under_way -= 1;
+        let under_way = stream.under_way as usize;
+        let gathers = self.streams.gathers.iter();
+        let ours = gathers.filter(|gather| gather.stream == id);
+        let mut held = [None; 4];
+        let mut count = 0;
+        for &request in ours.flat_map(|gather| self.ops[gather.op.0].requests()) {
+            if held.contains(&Some(request)) {
+                continue;
+            }
+            if count == held.len() || count == under_way {
+                return;
+            }
+            held[count] = Some(request);
+            count += 1;
+        }
+        if count < under_way {
             return;
         }
-        let gathers = self.streams.gathers.iter();
-        let held: usize = gathers.map(|gather| self.ops[gather.op.0].requests()).sum();
-        if self.requests.used() <= held {
-            let soon = self.now_ns + CLIENT_NS;
-            for gather in &mut self.streams.gathers {
+        let soon = self.now_ns + CLIENT_NS;
+        for gather in &mut self.streams.gathers {
+            if gather.stream == id {
                 gather.until_ns = gather.until_ns.min(soon);
             }
         }

@@ -1,7 +1,7 @@
 //! The superblock: everything that must be known of an array to start it, on every member twice.
 //!
 //! A head of 4 KiB and a table of member records of 128 bytes (`superblock/member`). Its place has
-//! 64 KiB, room for 480 records; what is written, read back and covered by the checksum is the head
+//! 64 KiB, room for 480 records; what is written, believed and covered by the checksum is the head
 //! and the whole 4 KiB that this array's records need, 8 KiB for up to 32 members. (Version 1 always
 //! wrote 64 KiB, unused records zero; it is read, and written as version 2 at the next change.)
 //! Both copies of all members are the same but for this member's index, superblock B's place, the

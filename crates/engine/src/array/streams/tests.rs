@@ -1,6 +1,6 @@
 use super::super::tests::{Bench, superblock};
 use super::*;
-use crate::format::region_map::RegionState;
+use crate::format::region_map::{RegionEntry, RegionState};
 use crate::format::superblock::Consistency;
 use crate::layout::Level;
 
@@ -11,13 +11,14 @@ const PIECE: u64 = 96 * KIB;
 
 /// An array of 2+1 with a region that is open.
 fn open() -> Bench {
-    open_with(Consistency::None)
+    open_with(Consistency::None, RegionState::Unwritten)
 }
 
-fn open_with(policy: Consistency) -> Bench {
+fn open_with(policy: Consistency, state: RegionState) -> Bench {
     let mut superblock = superblock(Level::Raid5, 3, 64 * KIB);
     superblock.consistency = policy;
-    let regions = RegionMap::new(superblock.regions());
+    let mut regions = RegionMap::new(superblock.regions());
+    regions.entries.fill(RegionEntry::new(state, 1));
     let mut bench = Bench::from(superblock, regions);
     bench.end_all();
     bench.written();
@@ -68,6 +69,36 @@ fn parts_of_a_stripe_become_one_write_of_it_all() {
     bench.end_all();
     assert_eq!(bench.completed.len(), 6);
     assert_eq!(bench.array.held_at_rest(), None);
+}
+
+#[test]
+fn a_lone_writer_among_others_never_waits() {
+    let mut bench = open();
+    let far = 6 << 20;
+    for number in 0..40 {
+        // Somebody else's, which take long.
+        bench.submit(Operation::Write, far + number * 4096, 4096);
+        let others = bench.pending.len();
+        let lone = write(&mut bench, number % 20);
+        while bench.pending.len() > others {
+            bench.end(others, Ok(()));
+        }
+        assert!(bench.completed.iter().any(|&(id, _)| id == lone));
+        bench.end_all();
+        bench.completed.clear();
+    }
+}
+
+#[test]
+fn a_stream_that_pauses_waits_no_longer_than_its_client_may_need() {
+    let mut bench = believed();
+    bench.array.streams.read_ns = HOLD_NS_MAX;
+    write(&mut bench, 4);
+    let due = |bench: &Bench| bench.array.streams.next_ns().expect("it is held");
+    assert_eq!(due(&bench), bench.array.now_ns + HOLD_NS_MAX);
+    bench.end_all();
+    assert_eq!(bench.completed.len(), 4);
+    assert_eq!(due(&bench), bench.array.now_ns + CLIENT_NS);
 }
 
 #[test]
@@ -152,9 +183,12 @@ fn a_stream_that_does_not_fill_its_stripes_is_not_waited_for() {
 #[test]
 fn regions_are_made_ready_before_a_stream_comes_to_them() {
     let second = "the second region, before it is known how far it goes";
-    assert_eq!(waits_for_regions(open()), 1, "{second}");
+    for state in [RegionState::Unwritten, RegionState::Clean] {
+        let bench = open_with(Consistency::None, state);
+        assert_eq!(waits_for_regions(bench), 1, "{second}");
+    }
     // A crash makes dirty regions doubtful: none is dirty that nobody writes.
-    let bench = open_with(Consistency::Resync);
+    let bench = open_with(Consistency::Resync, RegionState::Clean);
     let regions = bench.array.geometry().regions();
     assert_eq!(waits_for_regions(bench), regions - 1);
 }
@@ -180,7 +214,7 @@ fn waits_for_regions(mut bench: Bench) -> u64 {
 
 #[test]
 fn a_stop_cleans_what_was_made_ready_for_nobody() {
-    let mut bench = open();
+    let mut bench = open_with(Consistency::None, RegionState::Clean);
     let mut at = 0;
     // Until a region is being made ready while no request is under way.
     while !(bench.array.regions.is_opening() && bench.array.requests.used() == 0) {
