@@ -23,8 +23,8 @@ use log::DrainFor;
 const IDLE_BEFORE_CLEAN_NS: u64 = 3_000_000_000;
 /// Cleaning is looked at this often.
 const CLEAN_EVERY_NS: u64 = 1_000_000_000;
-/// Regions zeroed ahead of a sequential first fill, so that it waits for one map commit in
-/// sixteen. At most this many bytes of each member are zeroed ahead.
+/// Regions made ready ahead of writes that go forward, so that these wait for one map commit in
+/// sixteen, or none. At most this many bytes of each member.
 const AHEAD_REGIONS: u32 = 15;
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
 
@@ -554,8 +554,7 @@ impl Array {
         if !sequential {
             return;
         }
-        let most =
-            (AHEAD_BYTES_MAX / self.geometry.region_bytes()).min(u64::from(AHEAD_REGIONS)) as u32;
+        let most = self.regions_ahead_most();
         // With what the job has to zero already, this region among it.
         let most = most.saturating_sub(job.zero.len() as u32 - 1);
         let state = if self.may_open_ahead() {
@@ -574,6 +573,12 @@ impl Array {
             let now = self.now_ns;
             self.regions.activate(next, Phase::Changing, now);
         }
+    }
+
+    /// Regions that may be made ready ahead.
+    pub(super) fn regions_ahead_most(&self) -> u32 {
+        let bytes = AHEAD_BYTES_MAX / self.geometry.region_bytes();
+        bytes.min(u64::from(AHEAD_REGIONS)) as u32
     }
 
     /// Not where what missing members hold in dirty regions may be doubtful after a crash: what

@@ -33,9 +33,6 @@ const CREDIT: i8 = 4;
 const CREDIT_MAX: i8 = 8;
 /// Requests after which a stream that has lost its credit gets a new one.
 const RETRY: u32 = 64;
-/// Regions made ready ahead of a stream at most, and bytes of each member.
-const AHEAD_REGIONS: u64 = 15;
-const AHEAD_BYTES_MAX: u64 = 64 << 20;
 
 /// Which stream a request belongs to: a place in the table, and what was there then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,12 +188,12 @@ impl Array {
     /// What the stream writes next is made ready.
     pub(super) fn stream_ready(&mut self, id: StreamId, out: &mut Vec<Action>) {
         let bytes = self.geometry.region_volume_bytes();
-        let most = AHEAD_REGIONS.min(AHEAD_BYTES_MAX / self.geometry.region_bytes());
+        let most = self.regions_ahead_most();
         let Some(stream) = self.streams.stream(id).filter(|s| s.is_believed()) else {
             return;
         };
         // As far ahead as it has come.
-        let ahead = (stream.bytes / bytes).min(most) as u32;
+        let ahead = (stream.bytes / bytes).min(u64::from(most)) as u32;
         let here = (stream.next.saturating_sub(1) / bytes) as u32;
         let (ready_below, to) = (stream.ready_below, here + ahead + 1);
         // In steps of half of it, so that few changes of the map make all ready.
