@@ -125,6 +125,8 @@ enum Asked {
         durable: bool,
         /// In a region that waited for its resync when it was submitted.
         unsynced: bool,
+        /// By place: its drive was alive when it was submitted.
+        alive: Vec<bool>,
     },
     Flush {
         flush: u64,
@@ -429,6 +431,7 @@ impl Rig {
                     write,
                     durable,
                     unsynced,
+                    alive: self.alive(),
                 };
                 (asked, Some(buffer))
             }
@@ -438,6 +441,7 @@ impl Rig {
                     write,
                     durable,
                     unsynced,
+                    alive: self.alive(),
                 };
                 (asked, None)
             }
@@ -610,9 +614,10 @@ impl Rig {
                 write,
                 durable,
                 unsynced,
+                alive,
             } => {
                 let doubtful = if ok {
-                    self.lost_with_the_resync(write)
+                    self.lost_with_the_resync(write, &alive, unsynced)
                 } else {
                     Vec::new()
                 };

@@ -121,21 +121,39 @@ impl Rig {
         }
     }
 
+    /// By place: there is a drive, and it is not dead.
+    pub(super) fn alive(&self) -> Vec<bool> {
+        let world = self.world.borrow();
+        let alive = |drive: usize| world.drives[drive].faults.dead.is_none();
+        let places = self.places.iter();
+        places.map(|place| place.is_some_and(alive)).collect()
+    }
+
     /// Blocks of a write, just acknowledged, that lie in a region which waits for its resync and on a
-    /// member whose drive is about to die: nothing stands in for what it holds there, old or new.
-    pub(super) fn lost_with_the_resync(&mut self, write: u64) -> Vec<u64> {
+    /// member whose drive is about to die, or has died since the write was submitted: nothing stands
+    /// in for what it holds there, old or new. `alive`, `unsynced`: at its submission, the drives and
+    /// whether it waited for one then.
+    pub(super) fn lost_with_the_resync(
+        &mut self,
+        write: u64,
+        alive: &[bool],
+        unsynced: bool,
+    ) -> Vec<u64> {
         let dying = self.dying();
         if self.geometry().data() == 1 || !dying.contains(&true) {
             return Vec::new();
         }
         let (size, blocks) = (self.block_bytes(), self.model.blocks_of(write));
+        let alive = alive.to_vec();
         self.look(move |array| {
             let geometry = array.geometry();
             let lost = |block: &u64| {
                 let piece = geometry.piece(block * size, size);
                 let member = geometry.member(piece.stripe, usize::from(piece.strip));
-                let live = array.members()[member.at()].is_live();
-                live && dying[member.at()] && array.region_needs_sync(geometry.region(piece.stripe))
+                let unsynced = array.region_needs_sync(geometry.region(piece.stripe))
+                    || unsynced && !array.members()[member.at()].is_live();
+                let live = array.members()[member.at()].is_live() || alive[member.at()];
+                live && dying[member.at()] && unsynced
             };
             blocks.filter(lost).collect()
         })
