@@ -125,8 +125,8 @@ enum Asked {
         durable: bool,
         /// In a region that waited for its resync when it was submitted.
         unsynced: bool,
-        /// By place: its drive was alive when it was submitted.
-        alive: Vec<bool>,
+        /// A resync was due then, and these members were live.
+        due: Option<Vec<bool>>,
     },
     Flush {
         flush: u64,
@@ -403,6 +403,9 @@ impl Rig {
         let id = self.next_request;
         self.next_request += 1;
         let unsynced = operation == Operation::Write && self.wait_for_a_resync(blocks.clone());
+        let due = unsynced
+            .then(|| self.resync_is_due(blocks.clone()))
+            .flatten();
         let (asked, buffer) = match operation {
             Operation::Read => {
                 let mut buffer = Buffer::heap(length as usize);
@@ -431,7 +434,7 @@ impl Rig {
                     write,
                     durable,
                     unsynced,
-                    alive: self.alive(),
+                    due,
                 };
                 (asked, Some(buffer))
             }
@@ -441,7 +444,7 @@ impl Rig {
                     write,
                     durable,
                     unsynced,
-                    alive: self.alive(),
+                    due,
                 };
                 (asked, None)
             }
@@ -614,10 +617,10 @@ impl Rig {
                 write,
                 durable,
                 unsynced,
-                alive,
+                due,
             } => {
                 let doubtful = if ok {
-                    self.lost_with_the_resync(write, &alive, unsynced)
+                    self.lost_with_the_resync(write, due)
                 } else {
                     Vec::new()
                 };

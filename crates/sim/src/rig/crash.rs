@@ -121,39 +121,27 @@ impl Rig {
         }
     }
 
-    /// By place: there is a drive, and it is not dead.
-    pub(super) fn alive(&self) -> Vec<bool> {
-        let world = self.world.borrow();
-        let alive = |drive: usize| world.drives[drive].faults.dead.is_none();
-        let places = self.places.iter();
-        places.map(|place| place.is_some_and(alive)).collect()
-    }
-
     /// Blocks of a write, just acknowledged, that lie in a region which waits for its resync and on a
-    /// member whose drive is about to die, or has died since the write was submitted: nothing stands
-    /// in for what it holds there, old or new. `alive`, `unsynced`: at its submission, the drives and
-    /// whether it waited for one then.
-    pub(super) fn lost_with_the_resync(
-        &mut self,
-        write: u64,
-        alive: &[bool],
-        unsynced: bool,
-    ) -> Vec<u64> {
+    /// member whose drive is about to die: nothing stands in for what it holds there, old or new.
+    /// `due`: a resync was due when the write was submitted, and these members were live; what one
+    /// that has died since left behind stays listed.
+    pub(super) fn lost_with_the_resync(&mut self, write: u64, due: Option<Vec<bool>>) -> Vec<u64> {
         let dying = self.dying();
         if self.geometry().data() == 1 || !dying.contains(&true) {
             return Vec::new();
         }
         let (size, blocks) = (self.block_bytes(), self.model.blocks_of(write));
-        let alive = alive.to_vec();
         self.look(move |array| {
             let geometry = array.geometry();
             let lost = |block: &u64| {
                 let piece = geometry.piece(block * size, size);
                 let member = geometry.member(piece.stripe, usize::from(piece.strip));
-                let unsynced = array.region_needs_sync(geometry.region(piece.stripe))
-                    || unsynced && !array.members()[member.at()].is_live();
-                let live = array.members()[member.at()].is_live() || alive[member.at()];
-                live && dying[member.at()] && unsynced
+                let waits = if array.members()[member.at()].is_live() {
+                    array.region_needs_sync(geometry.region(piece.stripe))
+                } else {
+                    due.as_ref().is_some_and(|live| live[member.at()])
+                };
+                dying[member.at()] && waits
             };
             blocks.filter(lost).collect()
         })
@@ -181,6 +169,23 @@ impl Rig {
             let geometry = array.geometry();
             let region = |block: u64| geometry.region(geometry.stripe_at(block * size));
             array.is_starting() || blocks.any(|block| array.region_needs_sync(region(block)))
+        })
+    }
+
+    /// The live members, if some of these blocks lie in a region that waits for its resync, or if
+    /// the start that has not ended may leave one: nothing but a log that can be read saves it from
+    /// that.
+    pub(super) fn resync_is_due(&mut self, mut blocks: Range<u64>) -> Option<Vec<bool>> {
+        let (size, readable) = (self.block_bytes(), self.log_can_be_read());
+        self.look(move |array| {
+            let geometry = array.geometry();
+            let region = |block: u64| geometry.region(geometry.stripe_at(block * size));
+            let policy = array.superblock().consistency;
+            let logged = matches!(policy, Consistency::Log | Consistency::LogAll);
+            let due = array.is_starting() && !(logged && readable)
+                || blocks.any(|block| array.region_needs_sync(region(block)));
+            let members = array.members().iter();
+            due.then(|| members.map(|member| member.is_live()).collect())
         })
     }
 
