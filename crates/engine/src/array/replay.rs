@@ -214,9 +214,9 @@ impl Array {
         self.replay_step(out);
     }
 
-    /// Whether there may be entries that no log says any more: of stripes whose live parity
-    /// members' logs are all unreadable in part. (Each of them carries every entry; one that is being
-    /// refilled carries those of some bands.)
+    /// Whether there may be entries that no log says any more: of stripes of which a live parity
+    /// member's log is unreadable in part, and none says everything. (Each of them carries every
+    /// entry; one that is being refilled carries those of some bands.)
     fn replay_hides_entries(&self) -> bool {
         let unreadable = &self.replayer.as_ref().expect("replays").unreadable;
         if unreadable.is_empty() {
@@ -226,8 +226,12 @@ impl Array {
         let stripes = 0..period.min(self.geometry.stripes());
         stripes.map(StripeIndex).any(|stripe| {
             let mut parities = self.geometry.data()..self.geometry.strips();
-            let live = |strip| self.members[self.geometry.member(stripe, strip).at()].is_live();
-            parities.any(live) && !self.replay_vouched(stripe)
+            // One that has left since took with it what its log said.
+            let hides = |strip| {
+                let member = self.geometry.member(stripe, strip);
+                self.members[member.at()].is_live() && unreadable.contains(&member)
+            };
+            parities.any(hides) && !self.replay_vouched(stripe)
         })
     }
 
@@ -250,12 +254,11 @@ impl Array {
         if self.geometry.data() == 1 {
             return; // a copy is whole by itself
         }
-        let groups: Vec<u16> = self
-            .replayer()
-            .unreadable
-            .clone()
-            .into_iter()
-            .map(|member| self.geometry.group_of(member))
+        let unreadable = &self.replayer.as_ref().expect("replays").unreadable;
+        let groups: Vec<u16> = unreadable
+            .iter()
+            .filter(|member| self.members[member.at()].is_live())
+            .map(|&member| self.geometry.group_of(member))
             .collect();
         let missing: Vec<u16> = (0..self.members.len() as u16)
             .filter(|&member| {

@@ -32,7 +32,8 @@ const CHUNK_BYTES_MAX: u64 = 512 << 10;
 const CHUNK_BYTES_MIN: u64 = 16 << 10;
 /// Reads of single pages of a member in flight.
 const PAGES_MAX: u32 = 8;
-/// Pages of a ring that cannot be read, and none that can, before its drive counts as lost.
+/// Pages of a ring that cannot be read, and none that can, before its drive counts as lost. (All
+/// of a ring that has fewer.)
 const BAD_PAGES_MAX: u32 = 32;
 const PAGE_BYTES: u64 = RECORD_ALIGN as u64;
 
@@ -287,8 +288,10 @@ impl Array {
 
     /// Something of a member's ring cannot be read.
     fn scan_failed(&mut self, member: MemberIndex, error: IoError, out: &mut Vec<Action>) {
+        let ring_bytes = ring(self.meta.superblock().areas.log).length;
         let scan = self.scan_of(member);
-        let silent = !scan.answers && scan.bad_pages >= BAD_PAGES_MAX;
+        let pages = (ring_bytes / PAGE_BYTES).min(u64::from(BAD_PAGES_MAX));
+        let silent = !scan.answers && u64::from(scan.bad_pages) >= pages;
         if error == IoError::Gone {
             self.read_failed(member, error, out);
         } else if silent && self.survives_without(member) {
