@@ -1,7 +1,7 @@
 //! The parity kernels on aarch64: compiled for it, tested under QEMU's user emulation.
 //!
-//! What is missing for that (target, cross compiler, emulator) is said and skipped: it is
-//! the only check that may be.
+//! What is missing for that (target, cross compiler, emulator) is said and skipped: this check and
+//! Miri's are the only ones that may be.
 
 use crate::{shell, workspace};
 use anyhow::Result;

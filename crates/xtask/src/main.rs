@@ -4,6 +4,7 @@
 mod aarch64;
 mod bench;
 mod demo;
+mod miri;
 mod prove;
 mod setup;
 mod shell;
@@ -46,6 +47,8 @@ enum Task {
     Prove(prove::Options),
     /// The parity kernels on aarch64, under emulation
     Aarch64,
+    /// Memory rules of buffers and of the codec, under Miri
+    Miri,
     /// House rules that a compiler does not check
     Tidy,
 }
@@ -58,6 +61,7 @@ fn main() -> std::process::ExitCode {
         Task::Bench { bench_arguments } => bench::run(&bench_arguments),
         Task::Prove(options) => prove::run(&options),
         Task::Aarch64 => aarch64::run(),
+        Task::Miri => miri::run(),
         Task::Tidy => tidy::run(),
     };
     match result {
