@@ -31,13 +31,15 @@ pub enum Planted {
     ProgressOfToday,
     /// Records of different members are ordered each for itself.
     SeparateRings,
+    /// An entry counts although a carrier that could be read lacks it.
+    VoidEntryReplayed,
     /// A direct read counts although what it relied on has changed under it.
     ReadNotLookedAtAgain,
 }
 
 impl Planted {
     /// Every planted bug.
-    pub const ALL: [Planted; 12] = [
+    pub const ALL: [Planted; 13] = [
         Planted::RetireOutOfOrder,
         Planted::CarriersLeftOut,
         Planted::SupersededReplayed,
@@ -49,6 +51,7 @@ impl Planted {
         Planted::AbsenceRecordedLate,
         Planted::ProgressOfToday,
         Planted::SeparateRings,
+        Planted::VoidEntryReplayed,
         Planted::ReadNotLookedAtAgain,
     ];
 }

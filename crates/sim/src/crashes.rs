@@ -19,7 +19,7 @@ use crate::aftermath::Aftermath;
 use crate::drive::{Landing, SimDrive};
 use crate::explore::lose_one_more;
 use crate::image::mix;
-use crate::rig::{Moment, Outcome, Rig, Setup};
+use crate::rig::{Moment, NEVER, Outcome, Rig, Setup};
 
 /// Writes in doubt up to which every subset lands.
 const LANDINGS_ALL: usize = 4;
@@ -152,7 +152,7 @@ impl Story {
                 return Ok(());
             }
             if !more || self.steps.len() > STEPS_MAX {
-                return Err(format!("{what} does not come: {}", rig.describe()));
+                return Err(format!("{what} {NEVER}: {}", rig.describe()));
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::drive::{Faults, Stray, StrayKind};
 use crate::geometries;
 use crate::import;
 use crate::plan::{Plan, Step, policy};
-use crate::rig::{Outcome, Rig};
+use crate::rig::{NEVER, Outcome, Rig};
 
 /// What a run was.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Run {
     fn step(&mut self, step: &Step) -> Outcome {
         match self.try_step(step) {
             // A drive hangs: nothing but the end of the program helps.
-            Err(_) if self.hangs() => self.crash(false, 0, false),
+            Err(why) if self.hangs_in(&why) => self.crash(false, 0, false),
             other => other,
         }?;
         self.take_replies()?;
@@ -209,6 +209,8 @@ impl Run {
         let states: Vec<MemberState> = self
             .rig
             .look(|array| array.members().iter().map(|m| m.state).collect());
+        // A start gives up members whose log cannot be read where others are missing.
+        let starting = self.rig.look(Array::is_starting);
         let world = self.rig.world.borrow();
         // A rebuild that has ended, and is not recorded yet, has not when a crash comes next.
         let assembly = import::look(&world, &self.rig.plugged);
@@ -218,8 +220,10 @@ impl Run {
         };
         (group * strips..(group + 1) * strips)
             .filter(|&place| {
-                let faulty =
-                    self.rig.places[place].is_none_or(|drive| world.drives[drive].faults.any());
+                let faulty = self.rig.places[place].is_none_or(|drive| {
+                    let faults = &world.drives[drive].faults;
+                    faults.any() || starting && !faults.bad_log.is_empty()
+                });
                 faulty || states[place] != MemberState::Active || !recorded(place)
             })
             .count()
@@ -270,7 +274,7 @@ impl Run {
             let may_fail = may_fail || self.rig.errors_allowed;
             match self.rig.wait_command(id, &text) {
                 Err(why) if may_be_too_early(&why) => {}
-                Err(why) if !may_fail || why.contains("does not come") => return Err(why),
+                Err(why) if !may_fail || why.contains(NEVER) => return Err(why),
                 _ => {}
             }
         }
@@ -560,8 +564,8 @@ impl Run {
 
     fn end(&mut self) -> Outcome {
         match self.try_end() {
-            Err(_) if self.hangs() && self.rig.errors_allowed => Ok(()),
-            Err(_) if self.hangs() => {
+            Err(why) if self.hangs_in(&why) && self.rig.errors_allowed => Ok(()),
+            Err(why) if self.hangs_in(&why) => {
                 self.crash(false, 0, false)?;
                 self.try_end()
             }
@@ -569,8 +573,9 @@ impl Run {
         }
     }
 
-    fn hangs(&self) -> bool {
-        self.rig.world.borrow().hung() > 0
+    /// What was waited for does not come because a drive hangs. (Any other error is one all the same.)
+    fn hangs_in(&self, why: &str) -> bool {
+        self.rig.world.borrow().hung() > 0 && why.contains(NEVER)
     }
 
     fn try_end(&mut self) -> Outcome {
@@ -582,7 +587,7 @@ impl Run {
         // It may be unable to record anything: a stop must end all the same.
         let id = self.rig.command(Command::Stop);
         match self.rig.wait_command(id, "stop") {
-            Err(why) if why.contains("does not come") => Err(why),
+            Err(why) if why.contains(NEVER) => Err(why),
             _ => Ok(()),
         }
     }

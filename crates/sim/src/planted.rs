@@ -69,14 +69,15 @@ pub fn find(bug: Planted, seeds: Range<u64>, cases: usize) -> Found {
     });
     let by_case = match by_seed {
         Some(_) => None,
-        None => short_cases()
-            .iter()
-            .take(cases)
-            .enumerate()
-            .find_map(|(number, case)| {
-                let why = explored(case)?;
+        None => {
+            let exhausted = exhausted_cases().into_iter().map(|case| (case, 0));
+            let short = short_cases().into_iter().take(cases).map(|case| (case, 2));
+            let mut all = exhausted.chain(short).enumerate();
+            all.find_map(|(number, (case, again_every))| {
+                let why = explored(&case, again_every)?;
                 Some((number as u64, why))
-            }),
+            })
+        }
     };
     plant(None);
     Found {
@@ -90,9 +91,7 @@ pub fn find(bug: Planted, seeds: Range<u64>, cases: usize) -> Found {
 /// Cases of one write under a log: few, so that the starts after their crashes can be crashed too.
 /// Those with most parities come first, as their losses are the most.
 fn short_cases() -> Vec<Case> {
-    let all = explore::cases(Extent::Small).into_iter();
-    let logged = |case: &Case| case.setup.policy == Consistency::Log;
-    let mut short: Vec<Case> = all.filter(|c| c.script.len() == 1 && logged(c)).collect();
+    let mut short = one_write_cases(Extent::Small);
     short.sort_by_key(|case| {
         let shape = &case.setup.shape;
         // Parts of a row, the larger the first: what is torn mixes contents that are lost.
@@ -107,9 +106,22 @@ fn short_cases() -> Vec<Case> {
     short
 }
 
-fn explored(case: &Case) -> Option<String> {
+/// Cases of one write where as much is missing as can be, of every shape: each takes no time.
+fn exhausted_cases() -> Vec<Case> {
+    let mut cases = one_write_cases(Extent::Whole);
+    cases.retain(|case| case.missing.len() == usize::from(case.setup.shape.parity));
+    cases
+}
+
+fn one_write_cases(extent: Extent) -> Vec<Case> {
+    let all = explore::cases(extent).into_iter();
+    let logged = |case: &Case| case.setup.policy == Consistency::Log;
+    all.filter(|c| c.script.len() == 1 && logged(c)).collect()
+}
+
+fn explored(case: &Case, again_every: u64) -> Option<String> {
     let limits = Limits {
-        again_every: 2,
+        again_every,
         ..Limits::of(Extent::Small)
     };
     let explored = explore::one(case, &limits, &mut HashSet::new());

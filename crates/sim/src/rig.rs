@@ -34,6 +34,9 @@ pub use crash::Moment;
 /// A result with a sentence for people.
 pub type Outcome<T = ()> = Result<T, String>;
 
+/// In the error of a wait that has no end.
+pub const NEVER: &str = "does not come";
+
 /// Virtual time within which anything that waits must have come.
 const PATIENCE_NS: u64 = 600_000_000_000;
 /// The same where a drive hangs, so that it may never come.
@@ -681,7 +684,7 @@ impl Rig {
             let hung = self.world.borrow().hung() > 0;
             let limit = began + if hung { HUNG_NS } else { PATIENCE_NS };
             if !self.step(limit)? && !until(self) {
-                return Err(format!("{what} does not come: {}", self.describe()));
+                return Err(format!("{what} {NEVER}: {}", self.describe()));
             }
         }
         Ok(())

@@ -44,10 +44,27 @@ impl Tears {
         let world = rig.world.borrow();
         let areas = imported.assembly.truth.areas;
         let log = areas.log.offset..areas.log.end();
-        let log_unreadable = imported.places.iter().flatten().any(|&drive| {
+        let bad_log = |drive: usize| {
             let mut bad = world.drives[drive].faults.bad_log.iter();
             bad.any(|range| range.start < log.end && log.start < range.end)
-        });
+        };
+        let log_unreadable = imported
+            .places
+            .iter()
+            .flatten()
+            .any(|&drive| bad_log(drive));
+        // Where others are missing, who has such a log is given up rather than that they lose blocks.
+        let strips = rig.geometry().strips();
+        let lacks = |place: usize| {
+            let drive = imported.places[place];
+            drive.is_none_or(|drive| world.drives[drive].faults.any())
+                || imported.assembly.truth.members[place].state != MemberState::Active
+                || live.get(place) == Some(&false)
+        };
+        let given_up = |place: usize| {
+            let group = place / strips * strips..(place / strips + 1) * strips;
+            imported.places[place].is_some_and(bad_log) && group.into_iter().any(lacks)
+        };
         // Without a log, or where it cannot be read, whole regions are in doubt.
         let any = policies.contains(&Consistency::Resync) || log_unreadable;
         let start = imported.start.as_ref().expect("just imported");
@@ -68,7 +85,7 @@ impl Tears {
                     && faults.bad_writes.is_empty()
                     && !bad.any(|range| range.start < at + size && at < range.end)
             });
-            let there = there && live.get(member.at()) != Some(&false);
+            let there = there && live.get(member.at()) != Some(&false) && !given_up(member.at());
             if there && record.state == MemberState::Active {
                 continue;
             }

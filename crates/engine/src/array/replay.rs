@@ -12,7 +12,7 @@
 //! refilled only where no entry of before is in force, so today's progress never meets an older
 //! entry that matters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::format::log::record::Entry;
@@ -70,6 +70,10 @@ pub(super) struct Replayer {
     scans: Scans,
     /// Every ring has been read.
     scanned: bool,
+    /// Members whose log cannot be read everywhere are to show that they can be written: by this save.
+    proof: Option<u64>,
+    /// It is known whether logs hide anything.
+    judged: bool,
     /// Entries below are retired, as some record says.
     retired: u64,
     found: BTreeMap<u64, Found>,
@@ -113,6 +117,8 @@ impl Array {
             from,
             scans: Scans::begin(members, self.memory_total as usize),
             scanned: false,
+            proof: None,
+            judged: false,
             retired: 0,
             found: BTreeMap::new(),
             unreadable: Vec::new(),
@@ -133,6 +139,13 @@ impl Array {
     pub(super) fn replay_recorded(&mut self, out: &mut Vec<Action>) {
         if let Some(from) = self.replay_next.take() {
             return self.replay_begin(from, out);
+        }
+        let saved = self.meta.saved();
+        if let Some(replayer) = &self.replayer
+            && !replayer.judged
+            && replayer.proof.is_some_and(|proof| proof <= saved)
+        {
+            return self.replay_judge(out);
         }
         if !self.broken && self.meta_absence_unrecorded() {
             return;
@@ -193,7 +206,6 @@ impl Array {
             self.regions.may_be_written(region)
         });
         replayer.todo = segments(&replayer.found, strips);
-        let unreadable = !replayer.unreadable.is_empty();
         let (mut replayed, mut voided) = (0, 0);
         for found in replayer.found.values() {
             let stripe = StripeIndex(found.entry.head.stripe);
@@ -207,32 +219,80 @@ impl Array {
         }
         self.replayed.replayed_entries = replayed;
         self.replayed.voided_entries = voided;
-        self.replayed.unreadable = unreadable;
-        if self.replay_hides_entries() && !planted::on(Planted::UnreadableTakenForTorn) {
-            self.replay_doubt_regions();
+        self.replay_judge(out);
+    }
+
+    /// Is something hidden by logs that cannot be read everywhere?
+    fn replay_judge(&mut self, out: &mut Vec<Action>) {
+        let mut hidden = self.replay_hidden_groups();
+        if planted::on(Planted::UnreadableTakenForTorn) {
+            hidden.clear();
+        }
+        if !hidden.is_empty() && self.replayer().proof.is_none() {
+            // Who cannot be written either is lost, with its log; the others say what counts.
+            self.replayer().proof = Some(self.meta.wanted() + 1);
+            return self.meta_save(out);
+        }
+        if !hidden.is_empty() {
+            self.replay_give_up_members(&hidden, out);
+            hidden = self.replay_hidden_groups();
+        }
+        self.replayed.unreadable = !self.replayer().unreadable.is_empty();
+        self.replayer().judged = true;
+        if !hidden.is_empty() {
+            self.replay_doubt_regions(&hidden);
         }
         self.replay_step(out);
     }
 
-    /// Whether there may be entries that no log says any more: of stripes of which a live parity
-    /// member's log is unreadable in part, and none says everything. (Each of them carries every
-    /// entry; one that is being refilled carries those of some bands.)
-    fn replay_hides_entries(&self) -> bool {
+    /// Groups in which there may be entries that no log says any more: of stripes of which a live
+    /// parity member's log is unreadable in part, and none says everything. (Each of them carries
+    /// every entry; one that is being refilled carries those of some bands.)
+    fn replay_hidden_groups(&mut self) -> BTreeSet<u16> {
+        let replayer = self.replayer.as_mut().expect("a replay is under way");
+        // One that has left took with it what its log said: it is lost, not unreadable.
+        let members = &self.members;
+        replayer
+            .unreadable
+            .retain(|member| members[member.at()].is_live());
         let unreadable = &self.replayer.as_ref().expect("replays").unreadable;
         if unreadable.is_empty() {
-            return false;
+            return BTreeSet::new();
         }
         let period = self.geometry.strips() as u64 * u64::from(self.geometry.shape().groups);
-        let stripes = 0..period.min(self.geometry.stripes());
-        stripes.map(StripeIndex).any(|stripe| {
+        let hides = |stripe: StripeIndex| {
             let mut parities = self.geometry.data()..self.geometry.strips();
-            // One that has left since took with it what its log said.
-            let hides = |strip| {
-                let member = self.geometry.member(stripe, strip);
-                self.members[member.at()].is_live() && unreadable.contains(&member)
-            };
-            parities.any(hides) && !self.replay_vouched(stripe)
-        })
+            parities.any(|strip| unreadable.contains(&self.geometry.member(stripe, strip)))
+                && !self.replay_vouched(stripe)
+        };
+        (0..period.min(self.geometry.stripes()))
+            .map(StripeIndex)
+            .filter(|&stripe| hides(stripe))
+            .map(|stripe| self.geometry.group_of(self.geometry.member(stripe, 0)))
+            .collect()
+    }
+
+    /// Where data is missing, doubt would cost blocks: a member whose log cannot be read everywhere
+    /// is given up instead, if its group still has everything without it.
+    fn replay_give_up_members(&mut self, hidden: &BTreeSet<u16>, out: &mut Vec<Action>) {
+        if self.geometry.data() == 1 || self.regions.any_needs_sync() {
+            return; // nothing is lost by doubt, or what it holds itself would be suspect
+        }
+        let unreadable = self.replayer().unreadable.clone();
+        for &group in hidden {
+            let members: Vec<MemberIndex> = self.group_members(group).collect();
+            let is_gone = |it: &&MemberIndex| !self.holds_data(**it);
+            let missing = members.iter().filter(is_gone).count();
+            let lost = |it: &&MemberIndex| !self.holds_data(**it) || unreadable.contains(it);
+            let lost = members.iter().filter(lost).count();
+            if missing == 0 || lost > self.geometry.parity() {
+                continue;
+            }
+            for member in members.into_iter().filter(|it| unreadable.contains(it)) {
+                let why = "part of its log cannot be read while other members are missing";
+                self.drop_member(member, MemberState::Failed, why, out);
+            }
+        }
     }
 
     /// Some parity member's log says everything that was logged of a stripe.
@@ -243,8 +303,8 @@ impl Array {
     }
 
     /// Part of a log cannot be read: what it said of the dirty regions is unknown. They are
-    /// resynced; where data is missing too, its blocks are suspect.
-    fn replay_doubt_regions(&mut self) {
+    /// resynced; where data is missing in these groups too, its blocks are suspect.
+    fn replay_doubt_regions(&mut self, hidden: &BTreeSet<u16>) {
         self.replayer().regions_left = !self.regions.doubt_dirty().is_empty();
         // Also those that needed one before: they were written to all the same.
         let doubtful = self.regions.all_needing_sync();
@@ -254,31 +314,29 @@ impl Array {
         if self.geometry.data() == 1 {
             return; // a copy is whole by itself
         }
-        let unreadable = &self.replayer.as_ref().expect("replays").unreadable;
-        let groups: Vec<u16> = unreadable
-            .iter()
-            .filter(|member| self.members[member.at()].is_live())
-            .map(|&member| self.geometry.group_of(member))
+        let members = (0..self.members.len() as u16).map(MemberIndex);
+        let missing: Vec<MemberIndex> = members
+            .filter(|&member| hidden.contains(&self.geometry.group_of(member)))
+            .filter(|&member| !self.holds_data(member))
             .collect();
-        let missing: Vec<u16> = (0..self.members.len() as u16)
-            .filter(|&member| {
-                let it = &self.members[usize::from(member)];
-                let there = it.state == MemberState::Active && it.attached;
-                !there && groups.contains(&self.geometry.group_of(MemberIndex(member)))
-            })
-            .collect();
-        for &member in &missing {
+        for member in missing {
             for &region in &doubtful {
-                self.replayed.torn_blocks += self.torn_list_region(member, region);
+                self.replayed.torn_blocks += self.torn_list_region(member.0, region);
             }
         }
         self.accept_doubtful();
     }
 
+    /// What it should hold it does, as far as its drive can be read.
+    fn holds_data(&self, member: MemberIndex) -> bool {
+        let it = &self.members[member.at()];
+        it.state == MemberState::Active && it.attached
+    }
+
     /// Goes on with rows as far as may be under way, then ends.
     fn replay_step(&mut self, out: &mut Vec<Action>) {
         let replayer = self.replayer();
-        if !replayer.scanned || std::mem::replace(&mut replayer.stepping, true) {
+        if !replayer.judged || std::mem::replace(&mut replayer.stepping, true) {
             return;
         }
         while self.replayer().segments.used() < SEGMENTS_MAX

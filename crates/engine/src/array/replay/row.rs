@@ -179,7 +179,10 @@ impl<'a> Row<'a> {
         }
         let refilled = self.in_sync & !self.newest().head.live;
         let incomplete = self.written() & !self.readable(self.written());
-        let void = self.data() > 1 && incomplete != 0 && self.is_void();
+        let void = self.data() > 1
+            && incomplete != 0
+            && self.is_void()
+            && !planted::on(Planted::VoidEntryReplayed);
         refilled != 0 && !planted::on(Planted::ProgressOfToday) || void
     }
 

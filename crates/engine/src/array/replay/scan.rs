@@ -294,7 +294,7 @@ impl Array {
         let silent = !scan.answers && u64::from(scan.bad_pages) >= pages;
         if error == IoError::Gone {
             self.read_failed(member, error, out);
-        } else if silent && self.survives_without(member) {
+        } else if silent && self.members[member.at()].is_live() && self.survives_without(member) {
             // Not a bad block here and there: waiting for each page helps nobody.
             let why = "nothing can be read of its log";
             self.drop_member(member, MemberState::Failed, why, out);

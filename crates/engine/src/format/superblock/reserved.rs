@@ -38,8 +38,8 @@ pub const INCOMPATIBLE_CHECKSUMS: u64 = 1 << 1;
 pub const INCOMPATIBLE_VOLUMES: u64 = 1 << 2;
 /// Incompatible: a declustered layout.
 pub const INCOMPATIBLE_DECLUSTERED: u64 = 1 << 3;
-/// Compatible: the owner keeps a heartbeat.
-pub const COMPATIBLE_HEARTBEAT: u64 = 1 << 0;
+/// Compatible for reading only: the owner keeps a heartbeat, over which nobody may start the array.
+pub const READ_ONLY_COMPATIBLE_HEARTBEAT: u64 = 1 << 0;
 
 const DIRECTION: Field = field(0, 1);
 const RESERVED_1: Field = field(1, 7);

@@ -48,5 +48,22 @@ fn what_is_not_built_is_not_known() {
         not_built.len(),
         "each its own bit"
     );
-    assert_eq!(COMPATIBLE_KNOWN & COMPATIBLE_HEARTBEAT, 0);
+    assert_eq!(
+        READ_ONLY_COMPATIBLE_KNOWN & READ_ONLY_COMPATIBLE_HEARTBEAT,
+        0
+    );
+}
+
+#[test]
+fn an_array_whose_owner_keeps_a_heartbeat_may_be_read() {
+    let mut raw = sample(Level::Raid6, 1, 4, 2).encode(4096);
+    bytes::put_u64(
+        &mut raw,
+        READ_ONLY_COMPATIBLE,
+        READ_ONLY_COMPATIBLE_HEARTBEAT,
+    );
+    raw[HEARTBEAT.at] = 9;
+    let checksum = bytes::crc32c_without(&raw, field(16, 4));
+    bytes::put_u32(&mut raw, field(16, 4), checksum);
+    assert!(Superblock::decode(&raw, 4096).unwrap().read_only_only);
 }
