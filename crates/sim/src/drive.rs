@@ -23,6 +23,8 @@ pub struct Faults {
     pub bad_reads: Vec<Range<u64>>,
     /// The same in the parity log: no data is lost with it.
     pub bad_log: Vec<Range<u64>>,
+    /// A record of its log has rotted.
+    pub rotten_log: bool,
     /// Writes that touch one of these fail, and may land in part.
     pub bad_writes: Vec<Range<u64>>,
     /// Operations that begin in the range take so many times longer.
@@ -49,6 +51,11 @@ impl Faults {
             || !self.bad_writes.is_empty()
             || !self.strays.is_empty()
             || self.damaged
+    }
+
+    /// Its log may not say everything that was logged.
+    pub fn log_is_bad(&self) -> bool {
+        self.rotten_log || !self.bad_log.is_empty()
     }
 
     /// It will be dead soon, or is and nobody may have noticed.
@@ -81,6 +88,7 @@ impl Faults {
         self.dies_after = more.dies_after.or(self.dies_after);
         self.bad_reads.extend(more.bad_reads);
         self.bad_log.extend(more.bad_log);
+        self.rotten_log |= more.rotten_log;
         self.bad_writes.extend(more.bad_writes);
         self.damaged |= more.damaged || !more.strays.is_empty();
         self.strays.extend(more.strays);

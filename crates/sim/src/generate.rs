@@ -122,6 +122,7 @@ enum Act {
     DieSoon,
     BadReads,
     BadLog,
+    RotLog,
     BadSuperblock,
     BadWrites,
     Rot,
@@ -150,7 +151,7 @@ enum Act {
 }
 
 /// What can happen, how often where it happens at all, and out of ten runs in how many.
-const ACTS: [(Act, u32, u8); 38] = [
+const ACTS: [(Act, u32, u8); 39] = [
     (Act::Read, 20, 7),
     (Act::Zero, 8, 4),
     (Act::Discard, 8, 3),
@@ -171,6 +172,7 @@ const ACTS: [(Act, u32, u8); 38] = [
     (Act::DieSoon, 4, 3),
     (Act::BadReads, 5, 3),
     (Act::BadLog, 4, 4),
+    (Act::RotLog, 4, 4),
     (Act::BadSuperblock, 2, 1),
     (Act::BadWrites, 3, 2),
     (Act::Rot, 3, 1),
@@ -761,10 +763,15 @@ impl Writer<'_> {
                 events: self.rng.u64(..40) >> self.rng.u32(..6),
             });
         }
-        let bad_log = self.acts.iter().any(|(act, _)| *act == Act::BadLog);
+        let draws = |which| self.acts.iter().any(|(act, _)| *act == which);
+        let (bad_log, rot_log) = (draws(Act::BadLog), draws(Act::RotLog));
         for _ in 0..3 {
             if bad_log && self.rng.bool() {
                 self.bad_logs();
+            }
+            if rot_log && self.rng.bool() {
+                let (place, pick) = (self.place(), self.rng.u64(..));
+                self.steps.push(Step::RotLog { place, pick });
             }
             let lose = match self.rng.u8(..3) {
                 0 => 0,
@@ -830,6 +837,10 @@ impl Writer<'_> {
                 place,
                 offset: page(rng, areas.log.offset, areas.log.length.min(32 << 10)),
                 length: 4096 << rng.u32(..4),
+            },
+            Act::RotLog => Step::RotLog {
+                place,
+                pick: rng.u64(..),
             },
             Act::BadSuperblock => Step::BadReads {
                 place,

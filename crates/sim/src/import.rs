@@ -209,7 +209,7 @@ const DECODED_MAX: usize = 64;
 pub fn superblocks(drive: &SimDrive) -> [Decoded; 2] {
     let second = superblock_b_offset(drive.size_bytes()).expect("large enough for an array");
     [SUPERBLOCK_A_OFFSET, second].map(|offset| {
-        if drive.faults.any() || !drive.faults.bad_log.is_empty() {
+        if drive.faults.any() || drive.faults.log_is_bad() {
             return decode(drive, offset);
         }
         let known = DECODED.with_borrow(|decoded| {

@@ -95,6 +95,8 @@ steps! {
     BadReads "bad-reads" { place: u64, offset: u64, length: u64 }
     /// Bytes of a drive's log cannot be read until they are written.
     BadLog "bad-log" { place: u64, offset: u64, length: u64 }
+    /// A record of a drive's log rots, one that a later record says must be there.
+    RotLog "rot-log" { place: u64, pick: u64 }
     /// Bytes of a drive cannot be written.
     BadWrites "bad-writes" { place: u64, offset: u64, length: u64 }
     /// Bytes of a drive change.

@@ -45,8 +45,9 @@ impl Tears {
         let areas = imported.assembly.truth.areas;
         let log = areas.log.offset..areas.log.end();
         let bad_log = |drive: usize| {
-            let mut bad = world.drives[drive].faults.bad_log.iter();
-            bad.any(|range| range.start < log.end && log.start < range.end)
+            let faults = &world.drives[drive].faults;
+            let mut bad = faults.bad_log.iter();
+            faults.rotten_log || bad.any(|range| range.start < log.end && log.start < range.end)
         };
         let log_unreadable = imported
             .places

@@ -25,7 +25,7 @@ use crate::plan::Span;
 use ops::Phase as OpPhase;
 
 /// Records in flight on one member. What comes meanwhile shares the next one.
-const IN_FLIGHT_MAX: u32 = 3;
+const IN_FLIGHT_MAX: usize = 3;
 /// A record takes no further operation beyond this.
 const RECORD_BYTES: usize = 256 << 10;
 /// Kept free for records that only say what is retired.
@@ -110,7 +110,8 @@ struct Ring {
     head: u64,
     used: u64,
     number: u64,
-    in_flight: u32,
+    /// Numbers of the records in flight.
+    in_flight: Vec<u64>,
     pending: VecDeque<OpId>,
     /// Oldest first.
     held: VecDeque<Held>,
@@ -128,6 +129,9 @@ struct Record {
     number: u64,
     offset: u64,
     oldest: u64,
+    /// As the record's head has them.
+    first: u64,
+    complete: u64,
     ops: Vec<OpId>,
 }
 
@@ -239,7 +243,7 @@ impl Log {
     /// Nothing is logged, flushed or waited for.
     pub(super) fn is_quiet(&self) -> bool {
         self.flush.is_none()
-            && self.rings.iter().all(|ring| ring.in_flight == 0)
+            && self.rings.iter().all(|ring| ring.in_flight.is_empty())
             && self.waiting_flush.is_empty()
             && self.waiting_absence.is_empty()
             && self.drains.is_empty()
@@ -394,7 +398,7 @@ impl Array {
         }
         loop {
             let ring = &self.log.rings[member.at()];
-            if ring.in_flight >= IN_FLIGHT_MAX || ring.pending.is_empty() {
+            if ring.in_flight.len() >= IN_FLIGHT_MAX || ring.pending.is_empty() {
                 return;
             }
             let (mut entries, mut payload, mut count) = (0, 0, 0);
@@ -465,9 +469,12 @@ impl Array {
         ring.head = start + bytes as u64;
         ring.used += takes;
         ring.number += 1;
-        ring.in_flight += 1;
-        ring.said = oldest;
         let number = ring.number;
+        let complete = ring.in_flight.iter().min().map_or(number, |&first| first) - 1;
+        ring.in_flight.push(number);
+        ring.said = oldest;
+        let in_force = ring.held.iter().find(|held| held.last_sequence > oldest);
+        let first = in_force.map_or(number, |held| held.number);
         let record = &mut self.log.records[id];
         record.ops.clear();
         record.ops.extend(ring.pending.drain(..count));
@@ -475,6 +482,8 @@ impl Array {
         record.number = number;
         record.offset = area.offset + start;
         record.oldest = oldest;
+        record.first = first;
+        record.complete = complete;
         let last = record.ops.last().map_or(0, |op| {
             let op = &self.ops[op.0];
             op.log.first_sequence + op.plan.spans.len() as u64
@@ -523,6 +532,8 @@ impl Array {
             own_offset: record.offset,
             number: record.number,
             oldest: record.oldest,
+            first: record.first,
+            complete: record.complete,
         });
     }
 
@@ -571,8 +582,8 @@ impl Array {
     /// A place gets another drive: its ring begins anew. Nothing is under way there.
     pub(super) fn log_forget_ring(&mut self, member: MemberIndex) {
         let ring = &mut self.log.rings[member.at()];
-        assert_eq!(
-            ring.in_flight, 0,
+        assert!(
+            ring.in_flight.is_empty(),
             "a place is filled when its I/O has ended"
         );
         *ring = Ring::default();
@@ -605,7 +616,7 @@ impl Array {
         let (number, oldest) = (record.number, record.oldest);
         let ops = std::mem::take(&mut record.ops);
         let ring = &mut self.log.rings[member.at()];
-        ring.in_flight -= 1;
+        ring.in_flight.retain(|&other| other != number);
         if result.is_ok() && oldest >= ring.retired && number > ring.provider {
             ring.retired = oldest;
             ring.provider = number;
@@ -818,7 +829,7 @@ impl Array {
         let news =
             oldest > ring.said || ring.held.front().is_some_and(|h| h.number == ring.provider);
         let room = self.ring_has_reserve(member);
-        if ring.in_flight == 0 && frees && news && room {
+        if ring.in_flight.is_empty() && frees && news && room {
             self.log_write(member, 0, RECORD_ALIGN, out);
         }
     }
@@ -871,7 +882,7 @@ impl Array {
             }
             all = false;
             let room = self.ring_has_reserve(member);
-            if ring.in_flight == 0 && ring.said < target && room {
+            if ring.in_flight.is_empty() && ring.said < target && room {
                 self.log_write(member, 0, RECORD_ALIGN, out);
             }
         }

@@ -3,6 +3,8 @@
 use super::*;
 use crate::tears::Tears;
 use crate::world::Snapshot;
+use strake_engine::format::log::record::{self, RECORD_ALIGN, Summary};
+use strake_engine::format::log::ring;
 
 /// An array at one moment of its run: what its crash is followed from.
 pub struct Moment {
@@ -189,11 +191,48 @@ impl Rig {
         })
     }
 
+    /// A bit of a record in a member's ring rots: of one that the newest record there says must be
+    /// there. (Of any other nobody could tell that it ever was.) False: there is none.
+    pub fn rot_log(&mut self, place: usize, pick: u64) -> bool {
+        let area = self.look(|array| ring(array.superblock().areas.log));
+        let Some(drive) = self.places[place] else {
+            return false;
+        };
+        let drive = &mut self.world.borrow_mut().drives[drive];
+        let mut bytes = vec![0; area.length as usize];
+        drive.peek(area.offset, &mut bytes);
+        let pages = (0..bytes.len()).step_by(RECORD_ALIGN);
+        let records: Vec<(u64, Summary)> = pages
+            .filter_map(|at| {
+                let at_device = area.offset + at as u64;
+                let found = record::summary(&bytes[at..], at_device).ok()?;
+                Some((at_device, found))
+            })
+            .collect();
+        let heads = records.iter().map(|(_, record)| record.head);
+        let Some(newest) = heads.max_by_key(|head| (head.epoch, head.number)) else {
+            return false;
+        };
+        let needed = newest.first..=newest.complete;
+        let records = records.into_iter();
+        let needed: Vec<(u64, Summary)> = records
+            .filter(|(_, it)| it.head.epoch == newest.epoch && needed.contains(&it.head.number))
+            .collect();
+        if needed.is_empty() {
+            return false;
+        }
+        let (at, record) = needed[(pick % needed.len() as u64) as usize];
+        let at = at + (pick >> 8) % record.bytes as u64;
+        drive.rot(at..at + 1);
+        drive.faults.rotten_log = true;
+        true
+    }
+
     /// No drive's log is damaged.
     pub fn log_can_be_read(&self) -> bool {
         let world = self.world.borrow();
         let mut drives = world.drives.iter();
-        drives.all(|drive| drive.faults.bad_log.is_empty())
+        !drives.any(|drive| drive.faults.log_is_bad())
     }
 
     fn crashed_model(&mut self, power: bool, policy: Option<Consistency>, live: &[bool]) {
@@ -232,6 +271,7 @@ impl Rig {
         }
         let live = live.unwrap_or_default();
         let lost = self.lose(lose, &live);
+        self.spare_given_up();
         self.crashed_model(power, policy, &live);
         self.before_crash = Some((policy, live));
         lost
@@ -272,6 +312,37 @@ impl Rig {
             }
         }
         lost
+    }
+
+    /// A start gives up members with bad logs where others are missing. Where it might do so and
+    /// more may be missing soon than it knows of, they are missing at once.
+    fn spare_given_up(&mut self) {
+        let strips = self.geometry.strips();
+        let parity = self.geometry.parity();
+        let assembly = import::look(&self.world.borrow(), &self.plugged);
+        let mut world = self.world.borrow_mut();
+        let active = |place: usize| {
+            let assembly = assembly.as_ref().ok();
+            assembly.is_some_and(|it| it.truth.members[place].state == MemberState::Active)
+        };
+        for first in (0..self.places.len()).step_by(strips) {
+            let (mut bad_logs, mut impaired, mut faulty) = (0, 0, Vec::new());
+            for place in first..first + strips {
+                let faults = self.places[place].map(|drive| &world.drives[drive].faults);
+                let is_faulty = faults.is_none_or(|faults| faults.any());
+                if is_faulty {
+                    faulty.extend(self.places[place]);
+                }
+                impaired += usize::from(is_faulty || !active(place));
+                let sound = !is_faulty && active(place);
+                bad_logs += usize::from(sound && faults.is_some_and(|it| it.log_is_bad()));
+            }
+            if bad_logs > 0 && impaired + bad_logs > parity {
+                for drive in faulty {
+                    world.drives[drive].faults.dead = Some(DriveError::Gone);
+                }
+            }
+        }
     }
 
     /// Drives with bad blocks or going astray count as lost when it is counted what may be lost.

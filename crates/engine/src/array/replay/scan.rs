@@ -14,6 +14,9 @@
 //! again from its own start. One read a member is under way: with all members at it no drive waits
 //! for long, and nothing has to be put together.
 //!
+//! Every record says which ones before it must be there: where one of those is not found, not
+//! whole, or elsewhere, the drive has lost it, and the member's log counts as unreadable in part.
+//!
 //! What cannot be read in one piece is read page by page; pages that cannot be read count as zeroes
 //! in the walk, and the member's log as unreadable. So does that of a record which was whole
 //! in the walk and cannot be fetched.
@@ -54,6 +57,10 @@ struct Scan {
     at: u64,
     /// Length of the record there that the end of the last read cut off, or 0.
     cut_off: u64,
+    /// Numbers of whole records, as runs of consecutive ones.
+    runs: Vec<(u64, u64)>,
+    /// The newest record, and the first and last that it says must be there.
+    newest: (u64, u64, u64),
     /// Records with entries that are not known to be retired, in the order of their places.
     records: VecDeque<Place>,
     reading: Option<Extent>,
@@ -102,6 +109,28 @@ impl Scan {
         }
         Some(extent)
     }
+
+    /// A whole record was found.
+    fn found(&mut self, head: &record::RecordHead) {
+        match self.runs.last_mut() {
+            Some((_, last)) if *last + 1 == head.number => *last = head.number,
+            _ => self.runs.push((head.number, head.number)),
+        }
+        self.newest = self.newest.max((head.number, head.first, head.complete));
+    }
+
+    /// A record that was durable is not there, or not whole, and may hold entries in force: the
+    /// drive has lost it, or let it rot. (Of what was in flight at the end nobody can say.)
+    fn lacks_records(&mut self) -> bool {
+        let (_, mut next, complete) = self.newest;
+        self.runs.sort_unstable();
+        for &(first, last) in &self.runs {
+            if first <= next {
+                next = next.max(last + 1);
+            }
+        }
+        complete > 0 && next <= complete
+    }
 }
 
 impl Scans {
@@ -113,6 +142,8 @@ impl Scans {
             member,
             at: 0,
             cut_off: 0,
+            runs: Vec::new(),
+            newest: (0, 0, 0),
             records: VecDeque::new(),
             reading: None,
             pages: None,
@@ -337,6 +368,9 @@ impl Array {
         self.scan_walk(member, extent, bytes);
         let area = ring(self.meta.superblock().areas.log);
         if self.scan_of(member).at == area.length {
+            if self.scan_of(member).lacks_records() {
+                self.scan_unreadable(member);
+            }
             let it = &self.members[member.at()];
             let whole = it.is_live() && it.state == MemberState::Active;
             let replayer = self.replayer();
@@ -379,6 +413,7 @@ impl Array {
                 continue;
             };
             let head = summary.head;
+            scan.found(&head);
             replayer.retired = replayer.retired.max(head.oldest);
             while let Some(oldest) = scan.records.front()
                 && oldest.last_sequence < replayer.retired

@@ -8,7 +8,8 @@
 //! | 96 | 8 | oldest | entries with a lower sequence are retired: their writes are durable |
 //! | 104 | 4 | entries | number of entries |
 //! | 108 | 4 | payload | offset of the first entry's payload |
-//! | 112 | 16 | reserved | zero |
+//! | 112 | 8 | first | this member's oldest record that may hold entries which are not retired |
+//! | 120 | 8 | complete | this member's records up to here are durable, none of them left out; so those from `first` on must be there, else the drive has lost one. 0 in version 1 |
 //! | 128 | … | entries | one behind the other, see below |
 //! | payload | … | payload | per entry: the partial parity of this member's strip (if `partial`), then the new content of each strip in `logged`; `end - start` bytes each |
 //!
@@ -55,10 +56,11 @@ const LINEAGE: Field = field(80, 16);
 const OLDEST: Field = field(96, 8);
 const ENTRIES: Field = field(104, 4);
 const PAYLOAD: Field = field(108, 4);
-const RESERVED: Field = field(112, 16);
+const FIRST: Field = field(112, 8);
+const COMPLETE: Field = field(120, 8);
 
 const _: () = assert!(tiles(
-    &[EPOCH, LINEAGE, OLDEST, ENTRIES, PAYLOAD, RESERVED],
+    &[EPOCH, LINEAGE, OLDEST, ENTRIES, PAYLOAD, FIRST, COMPLETE],
     HEADER_BYTES,
     RECORD_HEAD_BYTES
 ));
@@ -106,7 +108,7 @@ fn kind(bytes: usize) -> Kind {
     Kind {
         magic: MAGIC,
         name: "parity log record",
-        version: 1,
+        version: 2,
         bytes,
     }
 }
@@ -128,6 +130,10 @@ pub struct RecordHead {
     pub number: u64,
     /// Entries below this sequence are retired.
     pub oldest: u64,
+    /// The member's oldest record that may hold others.
+    pub first: u64,
+    /// The member's records up to this one are durable.
+    pub complete: u64,
 }
 
 /// What an entry says, without its checksums. Fields as in the table above.
@@ -244,6 +250,8 @@ impl<'a> Writer<'a> {
         bytes::put_u64(self.out, EPOCH, head.epoch);
         bytes::put_uuid(self.out, LINEAGE, head.lineage);
         bytes::put_u64(self.out, OLDEST, head.oldest);
+        bytes::put_u64(self.out, FIRST, head.first);
+        bytes::put_u64(self.out, COMPLETE, head.complete);
         bytes::put_u32(self.out, ENTRIES, self.entries);
         bytes::put_u32(self.out, PAYLOAD, self.payload as u32);
         let header = Header {
@@ -372,9 +380,6 @@ fn check(
     let kind = kind(length);
     let header = kind.open(raw, found_at)?;
     let raw = &raw[..length];
-    if !bytes::is_zero(bytes::slice(raw, RESERVED)) {
-        return Err(kind.reserved(found_at));
-    }
     let payload = bytes::get_u32(raw, PAYLOAD) as usize;
     if !(RECORD_HEAD_BYTES..=length).contains(&payload) {
         return Err(kind.field(found_at, "payload", payload, "must lie in the record"));
@@ -408,6 +413,8 @@ fn check(
         own_offset: found_at,
         number: header.generation,
         oldest: bytes::get_u64(raw, OLDEST),
+        first: bytes::get_u64(raw, FIRST),
+        complete: bytes::get_u64(raw, COMPLETE),
     };
     Ok((head, length))
 }

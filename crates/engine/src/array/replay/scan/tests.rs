@@ -16,6 +16,10 @@ const STRIP: u64 = 4096;
 /// Room for two reads of the smallest size at once, and for every record.
 const MEMORY_BYTES: usize = 80 << 10;
 const ROUNDS: u64 = 100;
+/// Records before one that it says must be there.
+const NEEDED: u64 = 6;
+/// Of a record's first bytes each counts.
+const RECORD_HEADER: usize = record::RECORD_HEAD_BYTES;
 
 /// What a member's drive says of its ring.
 struct Drive {
@@ -61,11 +65,11 @@ impl Rings {
     }
 
     fn write(&mut self, epoch: u64, rng: &mut fastrand::Rng) {
-        let mut written = [(0, 0); MEMBERS];
+        let mut written = [(0, 0, 0); MEMBERS];
         let mut sequence = 1;
         for left in (0..rng.u32(0..600)).rev() {
             let place = rng.usize(..MEMBERS);
-            let (at, number) = &mut written[place];
+            let (at, number, complete) = &mut written[place];
             *number += 1;
             let oldest = sequence - sequence.min(rng.u64(1..60)) + 1;
             let entries = entries(&mut sequence, rng);
@@ -87,7 +91,12 @@ impl Rings {
                 own_offset: ring(self.superblock.areas.log).offset + *at as u64,
                 number: *number,
                 oldest,
+                first: number.saturating_sub(NEEDED).max(1),
+                complete: *complete,
             });
+            if left >= 6 {
+                *complete = *number;
+            }
             // Of those written last some are torn.
             let torn = left < 6 && rng.bool();
             let pages = record.chunks(RECORD_ALIGN).enumerate();
@@ -282,6 +291,49 @@ fn a_record_that_cannot_be_fetched_makes_its_log_unreadable() {
         lost += missing;
     }
     assert!(lost > 50, "{lost} entries");
+}
+
+#[test]
+fn a_record_that_the_drive_has_lost_makes_its_log_unreadable() {
+    let mut rounds = 0;
+    for seed in 0..ROUNDS {
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        let mut rings = Rings::written(rng);
+        let area = ring(rings.superblock.areas.log);
+        let bytes = &rings.drives[3].ring;
+        let at = (0..bytes.len()).step_by(RECORD_ALIGN);
+        let heads = at.filter_map(|at| {
+            let record = record::decode(&bytes[at..], area.offset + at as u64).ok()?;
+            (record.head.epoch == 2).then_some((record.head.number, at, record.head))
+        });
+        let heads: BTreeMap<u64, _> = heads.map(|(n, at, head)| (n, (at, head))).collect();
+        let Some((_, (_, newest))) = heads.last_key_value() else {
+            continue;
+        };
+        let needed: Vec<usize> = heads
+            .iter()
+            .filter(|(number, _)| (newest.first..=newest.complete).contains(number))
+            .map(|(_, (at, _))| *at)
+            .collect();
+        if needed.is_empty() {
+            continue;
+        }
+        // Rotted, or never written: what lay there before is left.
+        let at = needed[rng.usize(..needed.len())];
+        let page = &mut rings.drives[3].ring[at..at + RECORD_ALIGN];
+        if rng.bool() {
+            page[rng.usize(..RECORD_HEADER)] ^= 1 << rng.u32(..8);
+        } else {
+            page.fill(0);
+        }
+        let array = rings.scan(rng);
+        if let Some(replayer) = &array.replayer {
+            rounds += 1;
+            assert_eq!(replayer.unreadable, [MemberIndex(3)], "seed {seed}");
+            assert!(!replayer.vouches[3]);
+        }
+    }
+    assert!(rounds > 50, "{rounds} rounds");
 }
 
 #[test]

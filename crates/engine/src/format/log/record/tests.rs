@@ -9,6 +9,8 @@ fn head() -> RecordHead {
         own_offset: 1 << 20,
         number: 5,
         oldest: 6,
+        first: 2,
+        complete: 4,
     }
 }
 
