@@ -278,8 +278,10 @@ pub struct Consistency {
     pub voided_entries: u64,
     /// Blocks that were listed as torn at the start.
     pub torn_blocks: u64,
-    /// From the start until everything was protected, in microseconds.
-    pub protected_after_us: u64,
+    /// From the start of the daemon, or of the command that brought the array up, until as many losses
+    /// as there is redundancy cost nothing, in microseconds. Absent until then (a resync is due), and
+    /// where the policy promises no such thing.
+    pub protected_after_us: Option<u64>,
     /// Bytes of members that are torn: they read as errors.
     pub torn_bytes: u64,
     /// Bytes of members that are suspect: they read as errors.

@@ -1,6 +1,7 @@
 //! From the node's words to the API's.
 
 use crate::daemon::state::KnownArray;
+use std::time::Duration;
 use strake_api as api;
 use strake_engine::layout::{GeometryRequest, Level};
 use strake_node::{
@@ -108,7 +109,7 @@ fn policy(consistency: Consistency) -> api::Policy {
 }
 
 /// What keeps a running array's parity true.
-fn keeping(status: &ArrayStatus) -> api::Consistency {
+fn keeping(status: &ArrayStatus, protected_after: Option<Duration>) -> api::Consistency {
     api::Consistency {
         policy: policy(status.policy),
         log_size_bytes: status.log_bytes,
@@ -116,7 +117,7 @@ fn keeping(status: &ArrayStatus) -> api::Consistency {
         replayed_entries: status.log.replayed_entries,
         voided_entries: status.log.voided_entries,
         torn_blocks: status.log.torn_blocks,
-        protected_after_us: status.log.replay_ns / 1000,
+        protected_after_us: protected_after.map(|after| after.as_micros() as u64),
         torn_bytes: status.torn_bytes,
         suspect_bytes: status.suspect_bytes,
     }
@@ -264,10 +265,11 @@ pub fn survives(status: &ArrayStatus) -> u16 {
         .unwrap_or(0)
 }
 
-/// A running array.
+/// A running array, protected since so long after its start.
 pub fn running(
     known: &KnownArray,
     status: &ArrayStatus,
+    protected_after: Option<Duration>,
     exports: Vec<api::Export>,
 ) -> api::ArrayDetail {
     let [unwritten, clean, dirty, needs_resync] = status.regions;
@@ -307,7 +309,7 @@ pub fn running(
             dirty,
             needs_resync,
         }),
-        consistency: Some(keeping(status)),
+        consistency: Some(keeping(status, protected_after)),
         counters: Some(api::Counters {
             reads: status.reads,
             writes: status.writes,

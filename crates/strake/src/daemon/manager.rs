@@ -22,8 +22,9 @@ use crate::drives::{key, unwrapped};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use strake_api::{self as api, ErrorKind};
+use strake_engine::format::superblock::Consistency;
 use strake_node::{ArrayStatus, MemberState};
 use uuid::Uuid;
 
@@ -42,6 +43,8 @@ pub struct Config {
     pub memory_bytes: usize,
     /// Parity kernel chosen for this CPU.
     pub kernel: String,
+    /// When the process began.
+    pub began: Instant,
 }
 
 /// See the module.
@@ -49,7 +52,6 @@ pub struct Manager {
     config: Config,
     backend: Arc<dyn Backend>,
     servers: Arc<dyn Servers>,
-    started: Instant,
     commands: Mutex<()>,
     inner: Mutex<Inner>,
 }
@@ -58,9 +60,16 @@ struct Inner {
     store: Store,
     state: State,
     live: HashMap<Uuid, Live>,
+    starts: HashMap<Uuid, LastStart>,
     serving: HashMap<String, Arc<dyn Serving>>,
     failed_exports: HashMap<String, String>,
     shutting_down: bool,
+}
+
+/// When a running array was brought up, and how long it took until it was protected.
+struct LastStart {
+    began: Instant,
+    protected_after: Option<Duration>,
 }
 
 /// What a known array is doing; an array that is not in the map is stopped.
@@ -72,6 +81,21 @@ enum Live {
 }
 
 impl Inner {
+    /// How long it took, from its beginning, until an array was protected, if it is.
+    fn protected_after(&mut self, status: &ArrayStatus) -> Option<Duration> {
+        let start = self.starts.get_mut(&status.uuid)?;
+        let [.., needs_resync] = status.regions;
+        if status.policy == Consistency::None || needs_resync > 0 && start.protected_after.is_none()
+        {
+            return None;
+        }
+        Some(
+            *start
+                .protected_after
+                .get_or_insert_with(|| start.began.elapsed()),
+        )
+    }
+
     /// Changes the state and writes it. The change stays in memory even when the write fails,
     /// because it tells what is so; the next write takes it along.
     fn update<T>(&mut self, change: impl FnOnce(&mut State) -> T) -> Result<T> {
@@ -100,12 +124,12 @@ impl Manager {
             config,
             backend,
             servers,
-            started: Instant::now(),
             commands: Mutex::new(()),
             inner: Mutex::new(Inner {
                 store,
                 state,
                 live: HashMap::new(),
+                starts: HashMap::new(),
                 serving: HashMap::new(),
                 failed_exports: HashMap::new(),
                 shutting_down: false,
@@ -124,7 +148,7 @@ impl Manager {
             cores: self.config.cores,
             memory_bytes: self.config.memory_bytes as u64,
             kernel: self.config.kernel.clone(),
-            uptime_seconds: self.started.elapsed().as_secs(),
+            uptime_seconds: self.config.began.elapsed().as_secs(),
         }
     }
 
@@ -200,7 +224,10 @@ impl Manager {
         let exports = self.exports_of(known);
         match self.live(known.uuid) {
             Some(Live::Running(handle)) => match handle.status() {
-                Ok(status) => convert::running(known, &status, exports),
+                Ok(status) => {
+                    let after = self.inner().protected_after(&status);
+                    convert::running(known, &status, after, exports)
+                }
                 Err(cause) => {
                     let reason = Some(cause.to_string());
                     convert::resting(known, api::ArrayState::Offline, reason, exports)
@@ -236,7 +263,9 @@ impl Manager {
         let Ok(status) = handle.status() else {
             return Ok(());
         };
-        self.inner().update(|state| {
+        let mut inner = self.inner();
+        inner.protected_after(&status);
+        inner.update(|state| {
             if let Some(known) = state.array_mut(uuid) {
                 record(known, &status, specs);
             }

@@ -24,7 +24,7 @@ use manager::{Config, Manager};
 use state::Store;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strake_node::{Node, NodeConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
@@ -40,6 +40,7 @@ const CORES_MAX: usize = 4;
 
 /// Runs the daemon until a signal ends it. Errors are those of the start.
 pub fn run(socket: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
+    let began = Instant::now();
     log_to_stderr(args.log.as_deref())?;
     abort_on_panic();
     // Before anything is locked or made.
@@ -66,6 +67,7 @@ pub fn run(socket: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
         cores: cores(args.cores),
         memory_bytes: usize::try_from(args.memory).context("--memory is too large")?,
         kernel: kernel.to_string(),
+        began,
     };
     announce(&config, socket.path());
     let node = Node::start(NodeConfig {

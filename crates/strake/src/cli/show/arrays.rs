@@ -253,13 +253,17 @@ fn consistency(keeping: &api::Consistency) -> Vec<(&'static str, String)> {
         );
     }
     facts.push(("policy", policy));
-    if logs {
-        let mut start = format!(
-            "{} log entries replayed, {} void, protected after {}",
-            keeping.replayed_entries,
-            keeping.voided_entries,
-            short_time(keeping.protected_after_us)
-        );
+    if keeping.policy != api::Policy::None {
+        let mut start = match keeping.protected_after_us {
+            Some(after) => format!("protected after {}", short_time(after)),
+            None => "not protected until the resync has ended".to_owned(),
+        };
+        if logs {
+            start += &format!(
+                ", {} log entries replayed, {} void",
+                keeping.replayed_entries, keeping.voided_entries
+            );
+        }
         if keeping.torn_blocks > 0 {
             start += &format!(", {} blocks torn", keeping.torn_blocks);
         }

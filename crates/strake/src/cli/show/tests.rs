@@ -43,7 +43,7 @@ pub fn detail() -> api::ArrayDetail {
             replayed_entries: 12,
             voided_entries: 1,
             torn_blocks: 0,
-            protected_after_us: 31_400,
+            protected_after_us: Some(31_400),
             torn_bytes: 0,
             suspect_bytes: 0,
         }),
@@ -108,7 +108,7 @@ size              2 GiB (2147483648 bytes)
 strip, block      64 KiB, 4 KiB
 regions           900 unwritten, 100 clean, 2 dirty, 0 to resync, of 1 MiB a member
 policy            log, 16 MiB a member, 3 entries in force
-last start        12 log entries replayed, 1 void, protected after 32 ms
+last start        protected after 32 ms, 12 log entries replayed, 1 void
 reads             10 requests, 40 KiB
 writes            20 requests, 80 KiB
 stripe writes     1 full-stripe, 2 read-modify-write, 3 reconstruct-write, 4 joined (5 MiB not read for parity)
@@ -319,10 +319,16 @@ fn the_page_says_what_reads_as_errors() {
     array.members[0].notes = vec!["write cache: volatile (a file)".into(), "slow".into()];
     let page = array_detail(&array);
     assert!(page.contains("policy            resync\n"), "{page}");
-    assert!(!page.contains("last start"), "{page}");
+    let line = "last start        protected after 32 ms\n";
+    assert!(page.contains(line), "{page}");
     let line = "read as errors    8 KiB torn, 1 MiB suspect\n";
     assert!(page.contains(line), "{page}");
     assert!(page.contains("0/0  slow\n"), "{page}");
+
+    array.consistency.as_mut().unwrap().protected_after_us = None;
+    let line = "last start        not protected until the resync has ended\n";
+    let page = array_detail(&array);
+    assert!(page.contains(line), "{page}");
 }
 
 #[test]

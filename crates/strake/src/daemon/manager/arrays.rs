@@ -1,10 +1,11 @@
 //! Commands on whole arrays: create, start, stop, import, destroy, set.
 
-use super::{Live, Manager, Result, error, record};
+use super::{LastStart, Live, Manager, Result, error, record};
 use crate::daemon::backend::ArrayHandle;
 use crate::daemon::convert::{self, node_error};
 use crate::daemon::state::KnownArray;
 use std::sync::Arc;
+use std::time::Instant;
 use strake_api::{self as api, ErrorKind};
 use strake_node::{ArrayStatus, CreateArray, ImportArray, MemberState, MemberStatus};
 use strake_reactor::drive::DriveSpec;
@@ -29,6 +30,7 @@ impl Manager {
         let geometry = convert::geometry(request)?;
         self.name_is_free(&request.name, None)
             .map_err(|cause| error(cause.kind, format!("{cause}: choose another name")))?;
+        let began = Instant::now();
         let created = self.backend.create(CreateArray {
             name: request.name.clone(),
             geometry,
@@ -39,7 +41,7 @@ impl Manager {
         });
         let handle = created.map_err(node_error)?;
         let status = handle.status().map_err(node_error)?;
-        self.adopt(handle, &status, &request.drives)?;
+        self.adopt(handle, &status, &request.drives, began)?;
         info!(array = %status.name, uuid = %status.uuid, level = %status.level, "array created");
         let message = format!("array {} created and started", status.name);
         self.outcome(status.uuid, true, message)
@@ -53,14 +55,17 @@ impl Manager {
         if matches!(self.live(known.uuid), Some(Live::Running(_))) {
             return self.already_running(&known, request.read_only);
         }
+        let began = Instant::now();
         let drives = self.look(&[]).drives_of(known.uuid);
-        self.bring_up(known.uuid, &drives, None, request.read_only, request.force)?;
+        let (read_only, force) = (request.read_only, request.force);
+        self.bring_up(known.uuid, &drives, None, read_only, force, began)?;
         self.outcome(known.uuid, true, format!("array {} started", known.name))
     }
 
     /// Starts an array of which this host may know nothing yet.
     pub fn import_array(&self, request: &api::ImportArray) -> Result<api::ArrayOutcome> {
         let _turn = self.command()?;
+        let began = Instant::now();
         let looked = self.look(&request.drives);
         let (uuid, found_name) = self.find_array(&request.array, &looked)?;
         let known = self.inner().state.array(uuid).cloned();
@@ -82,6 +87,7 @@ impl Manager {
             new_name,
             request.read_only,
             request.force,
+            began,
         )?;
         let mode = if status.read_only { " read-only" } else { "" };
         let message = format!("array {} imported and started{mode}", status.name);
@@ -203,6 +209,7 @@ impl Manager {
         new_name: Option<String>,
         read_only: bool,
         force: bool,
+        began: Instant,
     ) -> Result<(Arc<dyn ArrayHandle>, ArrayStatus)> {
         if drives.is_empty() {
             let text = format!(
@@ -233,7 +240,7 @@ impl Manager {
             let text = format!("{cause}: import it with `strake array import {uuid} --name NEW`");
             return Err(error(cause.kind, text));
         }
-        self.adopt(handle.clone(), &status, drives)?;
+        self.adopt(handle.clone(), &status, drives, began)?;
         self.start_exports(uuid);
         Ok((handle, status))
     }
@@ -244,6 +251,7 @@ impl Manager {
         handle: Arc<dyn ArrayHandle>,
         status: &ArrayStatus,
         specs: &[String],
+        began: Instant,
     ) -> Result<()> {
         let mut inner = self.inner();
         if inner.shutting_down {
@@ -252,6 +260,14 @@ impl Manager {
             return Err(error(ErrorKind::Stopped, text));
         }
         inner.live.insert(status.uuid, Live::Running(handle));
+        let start = LastStart {
+            began,
+            protected_after: None,
+        };
+        inner.starts.insert(status.uuid, start);
+        if let Some(after) = inner.protected_after(status) {
+            info!(array = %status.name, milliseconds = after.as_millis() as u64, "array is protected");
+        }
         inner.update(|state| {
             let mut known = state.array(status.uuid).cloned().unwrap_or(KnownArray {
                 uuid: status.uuid,

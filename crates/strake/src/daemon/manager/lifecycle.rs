@@ -38,7 +38,8 @@ impl Manager {
     }
 
     fn start_known(&self, array: &KnownArray, drives: &[String]) {
-        match self.bring_up(array.uuid, drives, None, array.read_only, false) {
+        let began = self.config.began;
+        match self.bring_up(array.uuid, drives, None, array.read_only, false, began) {
             Ok(_) => info!(array = %array.name, uuid = %array.uuid, "array is up"),
             Err(cause) => {
                 log_error!(array = %array.name, uuid = %array.uuid, "array stays offline: {cause}");

@@ -32,6 +32,7 @@ impl Host {
             cores: 1,
             memory_bytes: 1 << 20,
             kernel: "mock".into(),
+            began: std::time::Instant::now(),
         };
         let manager = Manager::new(config, store, state, node.clone(), servers.clone());
         Host {
