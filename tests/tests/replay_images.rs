@@ -4,7 +4,8 @@
 //! notes when what was sent, answered and durable; members fail and are rebuilt meanwhile. Then,
 //! again and again: a moment, a choice of what had landed by then, perhaps further members gone,
 //! as many as the level allows; the drives are made as they may have been left, a daemon is
-//! started on them, and every block is compared. Half of these starts are cut as well, and the
+//! started on them (of another host sometimes, which imports the array), and every block is
+//! compared. Half of these starts are cut as well, and the
 //! drives that were gone may be back. As Linux's dm-log-writes does for file systems.
 //!
 //! `STRAKE_IMAGES=N`: so many images over all arrays (default 20). `STRAKE_SEED=S`: another
@@ -181,7 +182,14 @@ impl History<'_> {
         let again = random.bool();
         let name = format!("strake-image-{}-{}-{index}", self.level.name, self.seed);
         let keep = KeepOnPanic::new(&name, &left);
-        let mut daemon = left.start(again);
+        let imported = !again && random.bool();
+        if imported {
+            println!("  imported by another host");
+        }
+        let mut daemon = match imported {
+            true => left.import(),
+            false => left.start(again),
+        };
         let contents = self.check(&daemon, &image, &what);
         if !again {
             self.check_whole(&daemon, &image, contents, &what);
@@ -433,10 +441,27 @@ impl Left {
         Daemon::start_prepared(|folder| self.make(folder, recorded))
     }
 
-    fn make(&self, folder: &Path, recorded: bool) {
+    /// Imports the array on a host that knows nothing of it, and serves it there.
+    fn import(&self) -> Daemon {
+        let daemon = Daemon::start_prepared(|folder| self.make_drives(folder));
+        let drive = |file: &String| daemon.path(file).to_str().expect("text").to_owned();
+        let drives: Vec<String> = self.present.iter().map(drive).collect();
+        // Another host owns it, and members that are missing may hold newer data.
+        let words = ["array", "import", "volume", "--force", "--drives"];
+        let words = words.into_iter().map(str::to_owned);
+        daemon.say(words.chain(drives));
+        daemon.export_nbd("volume");
+        daemon
+    }
+
+    fn make_drives(&self, folder: &Path) {
         for file in &self.present {
             self.drives[file].write_to(&folder.join(file), DRIVE_BYTES);
         }
+    }
+
+    fn make(&self, folder: &Path, recorded: bool) {
+        self.make_drives(folder);
         let mut state: serde_json::Value = serde_json::from_str(&self.state).expect("JSON");
         // The host may have heard of a generation whose superblocks the moment does not have.
         state["arrays"][0]["generation"] = 0.into();
