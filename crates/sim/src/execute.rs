@@ -6,7 +6,7 @@ use strake_engine::format::superblock::MemberState;
 use strake_engine::layout::MemberIndex;
 use strake_reactor::port::DriveError;
 
-use crate::drive::{Faults, Stray, StrayKind};
+use crate::drive::{Faults, SimDrive, Stray, StrayKind};
 use crate::geometries;
 use crate::import;
 use crate::plan::{Plan, Step, policy};
@@ -43,6 +43,8 @@ struct Run {
     /// other member, also when its block has been healed meanwhile.
     reads_hurt: bool,
     waiting: Vec<Waiting>,
+    /// A copy of a member's drive made while it was in use, and of which drive.
+    copy: Option<(usize, SimDrive)>,
     crashes: u64,
     torn: u64,
 }
@@ -62,6 +64,7 @@ pub fn run(plan: &Plan) -> Outcome<Summary> {
         rig,
         reads_hurt: false,
         waiting: Vec::new(),
+        copy: None,
         crashes: 0,
         torn: 0,
     };
@@ -130,6 +133,7 @@ impl Run {
             Step::Restart { back } => self.restart(back)?,
             Step::Crash { power, lose, back } => self.crash(power, lose, back)?,
             Step::Clone { place } => self.clone_drive(place)?,
+            Step::Copy { place } => self.copy_drive(place),
             Step::TooMany { group } => self.lose_too_many(group),
             Step::Fail { .. }
             | Step::Remove { .. }
@@ -534,9 +538,27 @@ impl Run {
             return Ok(());
         }
         self.stop()?;
-        // A fault of the drive may have come while it was stopped.
-        let is_member = self.rig.import()?.places[place] == Some(drive);
         let copy = self.rig.world.borrow().drives[drive].clone();
+        self.refuses_copy(drive, copy)?;
+        self.rig.start()?;
+        Ok(())
+    }
+
+    /// Copies a live member's drive, to be plugged in at the next crash.
+    fn copy_drive(&mut self, place: u64) {
+        let place = self.place(place);
+        if let Some(drive) = self.rig.places[place] {
+            let copy = self.rig.world.borrow().drives[drive].clone();
+            if !copy.faults.any() {
+                self.copy = Some((drive, copy));
+            }
+        }
+    }
+
+    /// With a copy of this drive plugged in the array is refused, if the drive is a member's.
+    fn refuses_copy(&mut self, drive: usize, copy: SimDrive) -> Outcome {
+        // A fault of the drive may have come meanwhile.
+        let is_member = self.rig.import()?.places.contains(&Some(drive));
         let copy = self.rig.world.borrow_mut().add_drive(copy);
         self.rig.plugged.push(copy);
         let refused = match self.rig.import() {
@@ -547,9 +569,7 @@ impl Run {
             _ => Ok(()),
         };
         self.rig.plugged.pop();
-        refused?;
-        self.rig.start()?;
-        Ok(())
+        refused
     }
 
     fn crash(&mut self, power: bool, lose: u64, back: bool) -> Outcome {
@@ -562,6 +582,10 @@ impl Run {
             .collect();
         self.rig.crash(power, &places, back);
         self.waiting.clear();
+        if let Some((drive, copy)) = self.copy.take() {
+            // Older than the drive by what was written since.
+            self.refuses_copy(drive, copy)?;
+        }
         self.rig.start()?;
         Ok(())
     }

@@ -50,6 +50,8 @@ pub struct Limits {
     /// Of the groups of cases that begin alike, those whose number has this remainder by this
     /// divisor are tried: the whole set can be done in parts.
     pub part: (usize, usize),
+    /// Of these, those from this one on: to go on where it was left off.
+    pub first_group: usize,
     /// No case is begun after this.
     pub time: Option<Duration>,
     /// Failures after which no case is begun.
@@ -67,7 +69,8 @@ impl Limits {
                 again_every: 61,
                 case_every: 601,
                 part: (0, 1),
-                time: Some(Duration::from_secs(90)),
+                first_group: 0,
+                time: None,
                 failures_max: 5,
             },
             Extent::Whole => Limits {
@@ -77,6 +80,7 @@ impl Limits {
                 again_every: 1_499,
                 case_every: 1,
                 part: (0, 1),
+                first_group: 0,
                 time: None,
                 failures_max: 20,
             },
@@ -89,6 +93,8 @@ impl Limits {
 pub struct Explored {
     /// Cases.
     pub cases: u64,
+    /// Cases that were to be tried: fewer are, when time is up or too much has failed.
+    pub chosen: u64,
     /// Cases of the set, tried or not.
     pub cases_all: u64,
     /// Events at which a crash was tried.
@@ -112,6 +118,11 @@ pub struct Explored {
 }
 
 impl Explored {
+    /// Every case that was to be tried was.
+    pub fn is_complete(&self) -> bool {
+        self.cases == self.chosen
+    }
+
     fn join(&mut self, other: Explored) {
         self.cases += other.cases;
         self.moments += other.moments;
@@ -144,7 +155,11 @@ impl std::fmt::Display for Explored {
             self.torn,
             self.time.as_secs_f64(),
             self.failures.len()
-        )
+        )?;
+        if !self.is_complete() {
+            write!(f, ", INCOMPLETE: {} cases were to be tried", self.chosen)?;
+        }
+        Ok(())
     }
 }
 
@@ -161,7 +176,8 @@ pub fn explore(
     // Cases that begin alike share what has been seen: their outcomes are often the same.
     let groups = chosen.chunk_by(|one, other| one.seed == other.seed);
     let (part, parts) = limits.part;
-    let groups: Vec<&[&Case]> = groups.skip(part).step_by(parts.max(1)).collect();
+    let groups = groups.skip(part).step_by(parts.max(1));
+    let groups: Vec<&[&Case]> = groups.skip(limits.first_group).collect();
     let next = AtomicUsize::new(0);
     let total = Mutex::new(Explored::default());
     let failed = AtomicUsize::new(0);
@@ -185,6 +201,7 @@ pub fn explore(
             }
             of_group.time = began.elapsed();
             of_group.cases_all = group.len() as u64;
+            of_group.chosen = of_group.cases_all;
             if extent != Extent::Small {
                 let (number, all) = (number + 1, groups.len());
                 println!("group {number} of {all}: {}: {of_group}", group[0].begins());
@@ -198,6 +215,7 @@ pub fn explore(
         }
     });
     let mut total = total.into_inner().expect("all threads have ended");
+    total.chosen = groups.iter().map(|group| group.len() as u64).sum();
     total.cases_all = all.len() as u64;
     total.time = began.elapsed();
     total

@@ -412,6 +412,7 @@ impl Writer<'_> {
             Act::Accept => Step::Accept {},
             Act::Restart => Step::Restart { back: rng.bool() },
             Act::Crash => return self.crash(),
+            Act::Clone if rng.bool() => Step::Copy { place },
             Act::Clone => Step::Clone { place },
             Act::LostAndBack => return self.lost_and_back(),
             Act::RefillAndCrash => return self.refill_and_crash(),

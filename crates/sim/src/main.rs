@@ -8,14 +8,15 @@ use strake_engine::layout::Level;
 use strake_sim::explore::{self, Extent, Limits};
 use strake_sim::generate::{self, Kind};
 use strake_sim::plan::Plan;
-use strake_sim::runner::{self, Runs};
+use strake_sim::runner::{self, Runs, Total};
 use strake_sim::shrink;
 
 const USAGE: &str = "usage:
   strake-sim run --seeds A..B [--small|--long] [--level L] [--threads N] [--failures N]
+    [--no-shrink]
   strake-sim replay SEED [--small|--long] [--level L] [--no-shrink]
   strake-sim replay --plan FILE [--no-shrink]
-  strake-sim explore [--whole] [--part I/N] [--every N] [--minutes N] [--threads N]
+  strake-sim explore [--whole] [--part I/N] [--first-group N] [--every N] [--minutes N] [--threads N]
   strake-sim planted [--bug NAME] [--seeds A..B] [--every CASES]
   strake-sim show SEED [--small|--long] [--level L]
 STRAKE_SIM_TRACE=1 prints every operation. Built with --features planted: planted, and
@@ -31,6 +32,7 @@ struct Arguments {
     extent: Extent,
     every: Option<usize>,
     part: (usize, usize),
+    first_group: usize,
     minutes: Option<u64>,
     bug: Option<String>,
 }
@@ -45,6 +47,7 @@ fn parse(mut rest: impl Iterator<Item = String>) -> Result<Arguments, String> {
         extent: Extent::Small,
         every: None,
         part: (0, 1),
+        first_group: 0,
         minutes: None,
         bug: None,
     };
@@ -72,6 +75,7 @@ fn parse(mut rest: impl Iterator<Item = String>) -> Result<Arguments, String> {
                 let (part, parts) = value.split_once('/').ok_or("--part is I/N")?;
                 arguments.part = (number(part)? as usize, number(parts)? as usize);
             }
+            "--first-group" => arguments.first_group = number(&value()?)? as usize,
             "--minutes" => arguments.minutes = Some(number(&value()?)?),
             "--bug" => arguments.bug = Some(value()?),
             "--no-shrink" => arguments.shrink = false,
@@ -117,15 +121,30 @@ fn replay(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::FAILURE)
 }
 
+/// Writes a file with a short plan for each of the first seeds that failed.
+fn keep_shrunk(runs: &Runs, total: &Total) -> Result<(), String> {
+    const KEPT_MAX: usize = 3;
+    for (seed, why) in total.failures.iter().take(KEPT_MAX) {
+        let plan = generate::plan(*seed, runs.kind, runs.level);
+        let (short, _) = shrink::shrink(&plan, why.clone());
+        let file = format!("seed-{seed}.plan");
+        std::fs::write(&file, short.to_string()).map_err(|error| format!("{file}: {error}"))?;
+        println!("seed {seed} shrunk to {} steps: {file}", short.steps.len());
+    }
+    Ok(())
+}
+
 fn explore(arguments: &Arguments) -> ExitCode {
     let mut limits = Limits::of(arguments.extent);
     limits.case_every = arguments.every.unwrap_or(limits.case_every);
     limits.part = arguments.part;
+    limits.first_group = arguments.first_group;
     limits.time = arguments
         .minutes
         .map(|minutes| Duration::from_secs(60 * minutes));
     let explored = explore::explore(arguments.extent, limits, arguments.runs.threads, || {});
     println!("{explored}");
+    // What was cut short by the time that was given for it is not a failure, and says so.
     if explored.failures.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -174,6 +193,9 @@ fn main() -> ExitCode {
             "run" if !arguments.runs.seeds.is_empty() => {
                 let total = runner::many(&arguments.runs);
                 println!("{total}");
+                if arguments.shrink {
+                    keep_shrunk(&arguments.runs, &total)?;
+                }
                 Ok(if total.failures.is_empty() {
                     ExitCode::SUCCESS
                 } else {

@@ -122,6 +122,8 @@ steps! {
     Crash "crash" { power: bool, lose: u64, back: bool }
     /// A copy of a member's drive is plugged in at a start: refused while it is there.
     Clone "clone" { place: u64 }
+    /// A copy of a member's drive is made now, and plugged in at the next crash: refused as well.
+    Copy "copy" { place: u64 }
     /// More members of a group die than the level survives: from now on errors are answers.
     TooMany "too-many" { group: u64 }
     /// All faults end, every place gets a drive that works; then everything must hold.

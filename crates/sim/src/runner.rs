@@ -93,6 +93,17 @@ impl Runs {
             failures_max: 10,
         }
     }
+
+    /// What `replay` must be told besides a seed, to make the same plan of it.
+    fn words(&self) -> String {
+        let kind = match self.kind {
+            Kind::Mixed => "",
+            Kind::Small => " --small",
+            Kind::Long => " --long",
+        };
+        let level = self.level.map(|level| format!(" --level {}", level.name()));
+        kind.to_owned() + &level.unwrap_or_default()
+    }
 }
 
 /// What many seeds made.
@@ -114,6 +125,8 @@ pub struct Total {
     pub real_time: Duration,
     /// Seeds that failed, with why.
     pub failures: Vec<(u64, String)>,
+    /// What `replay` must be told besides a seed.
+    pub again: String,
 }
 
 /// Runs seeds, each on one of the threads.
@@ -142,6 +155,7 @@ pub fn many(runs: &Runs) -> Total {
     let mut total = total.into_inner().expect("all threads have ended");
     total.failures.sort();
     total.real_time = began.elapsed();
+    total.again = runs.words();
     total
 }
 
@@ -175,7 +189,11 @@ impl Total {
 impl std::fmt::Display for Total {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (seed, why) in &self.failures {
-            writeln!(f, "seed {seed}: {why}\n  again: strake-sim replay {seed}")?;
+            writeln!(
+                f,
+                "seed {seed}: {why}\n  again: strake-sim replay {seed}{}",
+                self.again
+            )?;
         }
         let real = self.real_time.as_secs_f64();
         write!(

@@ -9,6 +9,7 @@ use fastrand::Rng;
 use strake_reactor::port::{Completion, DriveError, DriveOp};
 
 use crate::drive::{Landing, Loose, SimDrive, content_of};
+use crate::image::Image;
 
 /// An operation that has been submitted.
 struct Pending {
@@ -143,9 +144,14 @@ impl World {
         self.seed ^ self.hash
     }
 
-    /// Hash over everything that has happened.
+    /// Hash over everything that has happened, and over what the drives hold.
     pub fn hash(&self) -> u64 {
-        self.hash
+        let mut hash = self.hash;
+        for drive in &self.drives {
+            let image = drive.image();
+            image.hash_against(&Image::new(drive.size_bytes()), &mut hash);
+        }
+        hash
     }
 
     /// Adds a fact to the hash.

@@ -259,6 +259,12 @@ fn is_first_of_its_likes(script: &[Write], alike: bool) -> bool {
 /// Every case.
 pub fn cases(extent: Extent) -> Vec<Case> {
     let mut cases = Vec::new();
+    add_cases(extent, 0..KINDS, &mut cases);
+    add_cases(extent, KINDS..KINDS + 1, &mut cases);
+    cases
+}
+
+fn add_cases(extent: Extent, kinds: std::ops::Range<u32>, cases: &mut Vec<Case>) {
     for &form in forms(extent) {
         let shape = shape(form);
         let bytes = ROWS * u64::from(BLOCK_BYTES);
@@ -266,8 +272,11 @@ pub fn cases(extent: Extent) -> Vec<Case> {
         for missing in losses(&geometry) {
             let gone = |strip| missing.contains(&geometry.member(StripeIndex(0), strip).at());
             let alike = shape.data > 1 && gone(0) == gone(1);
-            for kind in 0..KINDS {
-                let (policy, volatile, inside, orderly, writes) = kind_of(kind);
+            for kind in kinds.clone() {
+                let (policy, volatile, inside, orderly, mut writes) = kind_of(kind);
+                if kind == KINDS && shape.members() > THREE_ON_TWO_CORES_MEMBERS_MAX {
+                    writes = 2;
+                }
                 // One seed for all, so that what a shorter script has had is not had again.
                 let seed = cases.len() as u64;
                 for script in scripts(shape, writes, volatile, alike) {
@@ -285,9 +294,12 @@ pub fn cases(extent: Extent) -> Vec<Case> {
             }
         }
     }
-    cases
 }
 
+/// Members up to which three writes to volatile caches also go to any of two cores.
+const THREE_ON_TWO_CORES_MEMBERS_MAX: usize = 4;
+
+/// And one more behind all others: volatile caches and two cores.
 const KINDS: u32 = 8;
 
 /// Policy, volatile caches, sectors smaller than a block, orderly, writes at most.
@@ -300,6 +312,7 @@ fn kind_of(kind: u32) -> (Consistency, bool, bool, bool, usize) {
         4 => (Consistency::LogAll, false, false, false, 2),
         5 => (Consistency::LogAll, true, false, false, 2),
         6 => (Consistency::Resync, false, false, false, 2),
+        8 => (Consistency::Log, true, false, false, 3),
         _ => (Consistency::Resync, true, false, false, 2),
     }
 }

@@ -6,6 +6,7 @@ fn the_small_part_holds() {
     let explored = explore(Extent::Small, Limits::of(Extent::Small), threads, || {});
     println!("{explored}");
     assert!(explored.failures.is_empty(), "{explored}");
+    assert!(explored.is_complete(), "{explored}");
     assert!(explored.states > 10_000, "{explored}");
 }
 
