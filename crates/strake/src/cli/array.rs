@@ -87,7 +87,8 @@ pub struct CreateArgs {
     /// 0, 1, 5, 6, 7.3, 10, 50, 60, 70 or n+m
     #[arg(long, value_name = "L")]
     pub level: api::Level,
-    /// Drives in the order of their places
+    /// Drives in the order of their places; cache=none:DRIVE or cache=volatile:DRIVE where the kernel
+    /// is wrong about a drive's write cache
     #[arg(long, value_name = "D", num_args = 1.., required = true)]
     pub drives: Vec<String>,
     /// Bytes of a stripe on one member, a power of two [default: 64KiB]
