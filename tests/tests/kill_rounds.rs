@@ -155,8 +155,15 @@ impl Host {
         let show = self.daemon.show("volume");
         assert_ne!(show["state"], "offline", "{what}: {show}");
         self.daemon.wait_for_exports();
-        let after = &self.daemon.show("volume")["consistency"]["protected_after_us"];
-        println!("  protected after {after} us");
+        if self.policy {
+            self.wait_until_protected();
+        }
+    }
+
+    fn wait_until_protected(&self) {
+        let after = || self.daemon.show("volume")["consistency"]["protected_after_us"].clone();
+        wait_until("everything is protected", || !after().is_null());
+        println!("  protected after {} us", after());
     }
 
     /// Rebuilds every member that is not there onto a new drive; then all must hold.

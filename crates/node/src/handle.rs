@@ -208,6 +208,8 @@ pub struct ArrayStatus {
     pub state: ArrayState,
     /// Read-only import.
     pub read_only: bool,
+    /// Requests wait until its start has ended: a log may be being replayed.
+    pub starting: bool,
     /// Usable bytes.
     pub size_bytes: u64,
     /// Array block size.

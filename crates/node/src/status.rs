@@ -28,6 +28,7 @@ pub(crate) fn status(view: &View) -> ArrayStatus {
         level: superblock.level.name().to_owned(),
         state,
         read_only: engine.is_read_only(),
+        starting: engine.is_starting(),
         size_bytes: superblock.volume_size_bytes,
         block_size_bytes: superblock.block_size_bytes,
         strip_size_bytes: superblock.strip_size_bytes,

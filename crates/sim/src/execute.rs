@@ -207,8 +207,8 @@ impl Run {
         Ok(())
     }
 
-    /// Places of a group that are not to be counted on, and others whose log is bad.
-    fn impaired(&mut self, group: usize) -> (usize, usize) {
+    /// Places of a group that are not to be counted on.
+    fn impaired(&mut self, group: usize) -> usize {
         let strips = self.rig.geometry().strips();
         let states: Vec<MemberState> = self
             .rig
@@ -220,45 +220,27 @@ impl Run {
             let assembly = assembly.as_ref().ok();
             assembly.is_none_or(|a| a.truth.members[place].state == MemberState::Active)
         };
-        let places = group * strips..(group + 1) * strips;
-        let (impaired, others): (Vec<usize>, Vec<usize>) = places.partition(|&place| {
-            let faulty =
-                self.rig.places[place].is_none_or(|drive| world.drives[drive].faults.any());
-            faulty || states[place] != MemberState::Active || !recorded(place)
-        });
-        let drives = others.iter().filter_map(|&place| self.rig.places[place]);
-        let bad_logs = drives.filter(|&drive| world.drives[drive].faults.log_is_bad());
-        (impaired.len(), bad_logs.count())
-    }
-
-    /// Whether a start can keep everything with so many places of a group not to be counted on, and
-    /// so many bad logs: it gives up who has one if the group survives that with those that it knows
-    /// to be missing, and the rest may follow.
-    fn keeps_all(&mut self, impaired: usize, bad_logs: usize) -> bool {
-        let parity = self.rig.geometry().parity();
-        let given_up = bad_logs > 0 && bad_logs < parity && impaired > 0;
-        impaired + if given_up { bad_logs } else { 0 } <= parity
-    }
-
-    /// Whether a place's log may become bad now.
-    fn may_lose_log(&mut self, place: usize) -> bool {
-        let strips = self.rig.geometry().strips();
-        let (impaired, bad_logs) = self.impaired(place / strips);
-        // Else a crash looks at it.
-        !self.rig.look(Array::is_starting) || self.keeps_all(impaired, bad_logs + 1)
+        (group * strips..(group + 1) * strips)
+            .filter(|&place| {
+                let faulty =
+                    self.rig.places[place].is_none_or(|drive| world.drives[drive].faults.any());
+                faulty || states[place] != MemberState::Active || !recorded(place)
+            })
+            .count()
     }
 
     /// Whether a place may be lost without losing data.
     fn may_lose(&mut self, place: usize) -> bool {
         let strips = self.rig.geometry().strips();
+        let parity = self.rig.geometry().parity();
         let drive = self.rig.places[place];
         let hurt = drive.is_none_or(|drive| self.rig.world.borrow().drives[drive].faults.any());
         let live = self.rig.look(move |array| array.members()[place].is_live());
         let needs_sync = self.rig.look(|array| array.region_counts()[3]) > 0;
-        live && !hurt && self.waiting.is_empty() && !needs_sync && {
-            let (impaired, bad_logs) = self.impaired(place / strips);
-            self.keeps_all(impaired + 1, bad_logs)
-        }
+        live && !hurt
+            && self.waiting.is_empty()
+            && !needs_sync
+            && self.impaired(place / strips) < parity
     }
 
     fn command(&mut self, command: Command, may_fail: bool) {
@@ -358,9 +340,6 @@ impl Run {
                 length,
             } => {
                 let place = self.place(place);
-                if !self.may_lose_log(place) {
-                    return Ok(());
-                }
                 if let Some(drive) = self.rig.places[place] {
                     let faults = &mut self.rig.world.borrow_mut().drives[drive].faults;
                     faults.bad_log.push(offset..offset + length);
@@ -372,8 +351,7 @@ impl Run {
             }
             Step::RotLog { place, pick } => {
                 let place = self.place(place);
-                let may = self.may_lose_log(place);
-                if may && self.rig.rot_log(place, pick) && self.rig.look(Array::is_starting) {
+                if self.rig.rot_log(place, pick) && self.rig.look(Array::is_starting) {
                     self.rig.lost_in_start();
                 }
                 return Ok(());

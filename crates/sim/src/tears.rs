@@ -49,25 +49,22 @@ impl Tears {
             let mut bad = faults.bad_log.iter();
             faults.rotten_log || bad.any(|range| range.start < log.end && log.start < range.end)
         };
-        let log_unreadable = imported
-            .places
-            .iter()
-            .flatten()
-            .any(|&drive| bad_log(drive));
-        // Where others are missing, who has such a log is given up rather than that they lose blocks.
+        // Where more members of a group than it has parities are missing or have logs that cannot be
+        // read, whole regions are in doubt; without a log they always are.
         let strips = rig.geometry().strips();
-        let lacks = |place: usize| {
-            let drive = imported.places[place];
-            drive.is_none_or(|drive| world.drives[drive].faults.any())
-                || imported.assembly.truth.members[place].state != MemberState::Active
-                || live.get(place) == Some(&false)
+        let vouches = |place: usize| {
+            let sound = |drive: usize| !world.drives[drive].faults.any() && !bad_log(drive);
+            imported.places[place].is_some_and(sound)
+                && imported.assembly.truth.members[place].state == MemberState::Active
+                && live.get(place) != Some(&false)
         };
-        let given_up = |place: usize| {
+        let resyncs = policies.contains(&Consistency::Resync);
+        let doubts = |place: usize| {
             let group = place / strips * strips..(place / strips + 1) * strips;
-            imported.places[place].is_some_and(bad_log) && group.into_iter().any(lacks)
+            let mut drives = group.clone().filter_map(|place| imported.places[place]);
+            let others = group.filter(|&place| !vouches(place)).count();
+            resyncs || drives.any(bad_log) && others > rig.geometry().parity()
         };
-        // Without a log, or where it cannot be read, whole regions are in doubt.
-        let any = policies.contains(&Consistency::Resync) || log_unreadable;
         let start = imported.start.as_ref().expect("just imported");
         let size = rig.block_bytes();
         for block in 0..rig.model.len() {
@@ -86,13 +83,13 @@ impl Tears {
                     && faults.bad_writes.is_empty()
                     && !bad.any(|range| range.start < at + size && at < range.end)
             });
-            let there = there && live.get(member.at()) != Some(&false) && !given_up(member.at());
+            let there = there && live.get(member.at()) != Some(&false);
             if there && record.state == MemberState::Active {
                 continue;
             }
             let region = start.regions.entries[rig.geometry().region(piece.stripe) as usize];
             let any = match region.state() {
-                RegionState::Dirty => any,
+                RegionState::Dirty => doubts(member.at()),
                 // A resync after a log that could not be read has not ended.
                 RegionState::NeedsSync => true,
                 _ => false,

@@ -112,6 +112,8 @@ struct Ring {
     number: u64,
     /// Numbers of the records in flight.
     in_flight: Vec<u64>,
+    /// Numbers of records that could not be written, of a member that stays, while they take room.
+    lost: Vec<u64>,
     pending: VecDeque<OpId>,
     /// Oldest first.
     held: VecDeque<Held>,
@@ -470,7 +472,8 @@ impl Array {
         ring.used += takes;
         ring.number += 1;
         let number = ring.number;
-        let complete = ring.in_flight.iter().min().map_or(number, |&first| first) - 1;
+        let undurable = ring.in_flight.iter().chain(&ring.lost);
+        let complete = undurable.min().map_or(number, |&first| first) - 1;
         ring.in_flight.push(number);
         ring.said = oldest;
         let in_force = ring.held.iter().find(|held| held.last_sequence > oldest);
@@ -617,6 +620,9 @@ impl Array {
         let ops = std::mem::take(&mut record.ops);
         let ring = &mut self.log.rings[member.at()];
         ring.in_flight.retain(|&other| other != number);
+        if result.is_err() {
+            ring.lost.push(number);
+        }
         if result.is_ok() && oldest >= ring.retired && number > ring.provider {
             ring.retired = oldest;
             ring.provider = number;
@@ -798,6 +804,8 @@ impl Array {
                 && held.last_sequence <= ring.retired
             {
                 ring.used -= held.bytes;
+                let number = held.number;
+                ring.lost.retain(|&lost| lost != number);
                 ring.held.pop_front();
             }
             if !self.log.rings[index].pending.is_empty() {

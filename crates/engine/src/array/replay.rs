@@ -233,10 +233,6 @@ impl Array {
             self.replayer().proof = Some(self.meta.wanted() + 1);
             return self.meta_save(out);
         }
-        if !hidden.is_empty() {
-            self.replay_give_up_members(&hidden, out);
-            hidden = self.replay_hidden_groups();
-        }
         self.replayed.unreadable = !self.replayer().unreadable.is_empty();
         self.replayer().judged = true;
         if !hidden.is_empty() {
@@ -272,29 +268,6 @@ impl Array {
             .collect()
     }
 
-    /// Where data is missing, doubt would cost blocks: a member whose log cannot be read everywhere
-    /// is given up instead, if its group still has everything without it.
-    fn replay_give_up_members(&mut self, hidden: &BTreeSet<u16>, out: &mut Vec<Action>) {
-        if self.geometry.data() == 1 || self.regions.any_needs_sync() {
-            return; // nothing is lost by doubt, or what it holds itself would be suspect
-        }
-        let unreadable = self.replayer().unreadable.clone();
-        for &group in hidden {
-            let members: Vec<MemberIndex> = self.group_members(group).collect();
-            let is_gone = |it: &&MemberIndex| !self.holds_data(**it);
-            let missing = members.iter().filter(is_gone).count();
-            let lost = |it: &&MemberIndex| !self.holds_data(**it) || unreadable.contains(it);
-            let lost = members.iter().filter(lost).count();
-            if missing == 0 || lost > self.geometry.parity() {
-                continue;
-            }
-            for member in members.into_iter().filter(|it| unreadable.contains(it)) {
-                let why = "part of its log cannot be read while other members are missing";
-                self.drop_member(member, MemberState::Failed, why, out);
-            }
-        }
-    }
-
     /// Some parity member's log says everything that was logged of a stripe.
     fn replay_vouched(&self, stripe: StripeIndex) -> bool {
         let vouches = &self.replayer.as_ref().expect("replays").vouches;
@@ -303,7 +276,12 @@ impl Array {
     }
 
     /// Part of a log cannot be read: what it said of the dirty regions is unknown. They are
-    /// resynced; where data is missing in these groups too, its blocks are suspect.
+    /// resynced; where data may be missing in a row that nobody knows of, it is suspect.
+    ///
+    /// Of a stripe with hidden entries no parity member vouches: each is missing, being refilled or
+    /// unreadable. If a group has no more such members than parities, these are all of them, and the
+    /// data of its hidden stripes is there. What its missing members hold of other stripes is
+    /// replayed: some log says all of those.
     fn replay_doubt_regions(&mut self, hidden: &BTreeSet<u16>) {
         self.replayer().regions_left = !self.regions.doubt_dirty().is_empty();
         // Also those that needed one before: they were written to all the same.
@@ -314,14 +292,22 @@ impl Array {
         if self.geometry.data() == 1 {
             return; // a copy is whole by itself
         }
-        let members = (0..self.members.len() as u16).map(MemberIndex);
-        let missing: Vec<MemberIndex> = members
-            .filter(|&member| hidden.contains(&self.geometry.group_of(member)))
-            .filter(|&member| !self.holds_data(member))
-            .collect();
-        for member in missing {
-            for &region in &doubtful {
-                self.replayed.torn_blocks += self.torn_list_region(member.0, region);
+        for &group in hidden {
+            let unreadable = &self.replayer.as_ref().expect("replays").unreadable;
+            let vouches =
+                |member: &MemberIndex| self.holds_data(*member) && !unreadable.contains(member);
+            let others = self.group_members(group).filter(|member| !vouches(member));
+            if others.count() <= self.geometry.parity() {
+                continue;
+            }
+            let missing: Vec<MemberIndex> = self
+                .group_members(group)
+                .filter(|&member| !self.holds_data(member))
+                .collect();
+            for member in missing {
+                for &region in &doubtful {
+                    self.replayed.torn_blocks += self.torn_list_region(member.0, region);
+                }
             }
         }
         self.accept_doubtful();

@@ -271,7 +271,6 @@ impl Rig {
         }
         let live = live.unwrap_or_default();
         let lost = self.lose(lose, &live);
-        self.spare_given_up();
         self.crashed_model(power, policy, &live);
         self.before_crash = Some((policy, live));
         lost
@@ -312,37 +311,6 @@ impl Rig {
             }
         }
         lost
-    }
-
-    /// A start gives up members with bad logs where others are missing. Where it might do so and
-    /// more may be missing soon than it knows of, they are missing at once.
-    fn spare_given_up(&mut self) {
-        let strips = self.geometry.strips();
-        let parity = self.geometry.parity();
-        let assembly = import::look(&self.world.borrow(), &self.plugged);
-        let mut world = self.world.borrow_mut();
-        let active = |place: usize| {
-            let assembly = assembly.as_ref().ok();
-            assembly.is_some_and(|it| it.truth.members[place].state == MemberState::Active)
-        };
-        for first in (0..self.places.len()).step_by(strips) {
-            let (mut bad_logs, mut impaired, mut faulty) = (0, 0, Vec::new());
-            for place in first..first + strips {
-                let faults = self.places[place].map(|drive| &world.drives[drive].faults);
-                let is_faulty = faults.is_none_or(|faults| faults.any());
-                if is_faulty {
-                    faulty.extend(self.places[place]);
-                }
-                impaired += usize::from(is_faulty || !active(place));
-                let sound = !is_faulty && active(place);
-                bad_logs += usize::from(sound && faults.is_some_and(|it| it.log_is_bad()));
-            }
-            if bad_logs > 0 && impaired + bad_logs > parity {
-                for drive in faulty {
-                    world.drives[drive].faults.dead = Some(DriveError::Gone);
-                }
-            }
-        }
     }
 
     /// Drives with bad blocks or going astray count as lost when it is counted what may be lost.

@@ -69,6 +69,10 @@ struct Inner {
 /// When a running array was brought up, and how long it took until it was protected.
 struct LastStart {
     began: Instant,
+    /// From then until the engine had the array.
+    up_after: Duration,
+    /// It was seen waiting for a resync.
+    resyncs: bool,
     protected_after: Option<Duration>,
 }
 
@@ -84,16 +88,22 @@ impl Inner {
     /// How long it took, from its beginning, until an array was protected, if it is.
     fn protected_after(&mut self, status: &ArrayStatus) -> Option<Duration> {
         let start = self.starts.get_mut(&status.uuid)?;
+        if status.policy == Consistency::None {
+            return None;
+        } else if start.protected_after.is_some() {
+            return start.protected_after;
+        }
         let [.., needs_resync] = status.regions;
-        if status.policy == Consistency::None || needs_resync > 0 && start.protected_after.is_none()
-        {
+        start.resyncs |= needs_resync > 0;
+        if status.starting || needs_resync > 0 {
             return None;
         }
-        Some(
-            *start
-                .protected_after
-                .get_or_insert_with(|| start.began.elapsed()),
-        )
+        let replay = Duration::from_nanos(status.log.replay_ns);
+        start.protected_after = Some(match start.resyncs {
+            true => start.began.elapsed(), // as far as somebody looks: every few seconds
+            false => start.up_after + replay,
+        });
+        start.protected_after
     }
 
     /// Changes the state and writes it. The change stays in memory even when the write fails,

@@ -282,6 +282,7 @@ fn status(uuid: Uuid, name: &str, places: Vec<Option<String>>, read_only: bool) 
             ArrayState::Degraded
         },
         read_only,
+        starting: false,
         size_bytes: (members.len() as u64 - 1) << 30,
         block_size_bytes: 4096,
         strip_size_bytes: 65_536,

@@ -23,6 +23,7 @@
 
 use super::*;
 use crate::format::Extent;
+use crate::format::error::FormatError;
 use crate::format::log::record::{self, RECORD_ALIGN};
 use crate::format::log::ring;
 
@@ -61,6 +62,8 @@ struct Scan {
     runs: Vec<(u64, u64)>,
     /// The newest record, and the first and last that it says must be there.
     newest: (u64, u64, u64),
+    /// A record of a version that is not known.
+    unknown: bool,
     /// Records with entries that are not known to be retired, in the order of their places.
     records: VecDeque<Place>,
     reading: Option<Extent>,
@@ -113,7 +116,7 @@ impl Scan {
     /// A whole record was found.
     fn found(&mut self, head: &record::RecordHead) {
         match self.runs.last_mut() {
-            Some((_, last)) if *last + 1 == head.number => *last = head.number,
+            Some((_, last)) if last.checked_add(1) == Some(head.number) => *last = head.number,
             _ => self.runs.push((head.number, head.number)),
         }
         self.newest = self.newest.max((head.number, head.first, head.complete));
@@ -126,7 +129,7 @@ impl Scan {
         self.runs.sort_unstable();
         for &(first, last) in &self.runs {
             if first <= next {
-                next = next.max(last + 1);
+                next = next.max(last.saturating_add(1));
             }
         }
         complete > 0 && next <= complete
@@ -144,6 +147,7 @@ impl Scans {
             cut_off: 0,
             runs: Vec::new(),
             newest: (0, 0, 0),
+            unknown: false,
             records: VecDeque::new(),
             reading: None,
             pages: None,
@@ -368,7 +372,8 @@ impl Array {
         self.scan_walk(member, extent, bytes);
         let area = ring(self.meta.superblock().areas.log);
         if self.scan_of(member).at == area.length {
-            if self.scan_of(member).lacks_records() {
+            let scan = self.scan_of(member);
+            if scan.unknown || scan.lacks_records() {
                 self.scan_unreadable(member);
             }
             let it = &self.members[member.at()];
@@ -408,7 +413,10 @@ impl Array {
                 scan.cut_off = claimed as u64;
                 break;
             }
-            let Some(summary) = claimed.and_then(|_| record::summary(raw, found_at).ok()) else {
+            let found = claimed.map(|_| record::summary(raw, found_at));
+            // One that a later Strake wrote says something, and nobody here knows what.
+            scan.unknown |= matches!(found, Some(Err(FormatError::Version { .. })));
+            let Some(Ok(summary)) = found else {
                 at += RECORD_ALIGN;
                 continue;
             };

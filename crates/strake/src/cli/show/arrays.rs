@@ -256,7 +256,7 @@ fn consistency(keeping: &api::Consistency) -> Vec<(&'static str, String)> {
     if keeping.policy != api::Policy::None {
         let mut start = match keeping.protected_after_us {
             Some(after) => format!("protected after {}", short_time(after)),
-            None => "not protected until the resync has ended".to_owned(),
+            None => "not protected yet, until a replay or resync has ended".to_owned(),
         };
         if logs {
             start += &format!(

@@ -326,7 +326,7 @@ fn the_page_says_what_reads_as_errors() {
     assert!(page.contains("0/0  slow\n"), "{page}");
 
     array.consistency.as_mut().unwrap().protected_after_us = None;
-    let line = "last start        not protected until the resync has ended\n";
+    let line = "last start        not protected yet, until a replay or resync has ended\n";
     let page = array_detail(&array);
     assert!(page.contains(line), "{page}");
 }

@@ -262,12 +262,11 @@ impl Manager {
         inner.live.insert(status.uuid, Live::Running(handle));
         let start = LastStart {
             began,
+            up_after: began.elapsed(),
+            resyncs: false,
             protected_after: None,
         };
         inner.starts.insert(status.uuid, start);
-        if let Some(after) = inner.protected_after(status) {
-            info!(array = %status.name, milliseconds = after.as_millis() as u64, "array is protected");
-        }
         inner.update(|state| {
             let mut known = state.array(status.uuid).cloned().unwrap_or(KnownArray {
                 uuid: status.uuid,
