@@ -535,8 +535,16 @@ impl Run {
 
     /// With a copy of this drive plugged in the array is refused, if the drive is a member's.
     fn refuses_copy(&mut self, drive: usize, copy: SimDrive) -> Outcome {
-        // A fault of the drive may have come meanwhile.
-        let is_member = self.rig.import()?.places.contains(&Some(drive));
+        // A fault of the drive may have come meanwhile; and it may have become a member since.
+        let member = |drive: &SimDrive| {
+            let mut copies = import::superblocks(drive).into_iter().flatten();
+            let own = copies.next()?;
+            Some(own.members[usize::from(own.member_index)].uuid)
+        };
+        let known = member(&copy);
+        let is_member = self.rig.import()?.places.contains(&Some(drive))
+            && known.is_some()
+            && known == member(&self.rig.world.borrow().drives[drive]);
         let copy = self.rig.world.borrow_mut().add_drive(copy);
         self.rig.plugged.push(copy);
         let refused = match self.rig.import() {

@@ -410,8 +410,9 @@ impl Array {
             self.accepted.regions.remove(&region);
             let generation = self.regions.map.entries[region as usize].generation();
             self.regions.set(region, RegionState::NeedsSync, generation);
-            self.torn_list_missing(region, out);
         }
+        // Also where it needed one before: what parity says of them may have been believed.
+        self.torn_list_missing(region, out);
         if self.log.is_on() {
             // After a crash only a recorded state says so: dirty regions are what the log says.
             self.regions.unsure.insert(region);

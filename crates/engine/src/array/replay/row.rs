@@ -155,11 +155,11 @@ impl<'a> Row<'a> {
     }
 
     /// No log that can be read everywhere would have the newest entry: what is found may be an older
-    /// one. (The region is resynced, and what is missing there is suspect.) Where every log was read
-    /// nothing is hidden, also when all of them are of members being refilled.
+    /// one. (The region is resynced, or no parity is there that could be wrong.) Where every log was
+    /// read nothing is hidden, also when all of them are of members being refilled.
     fn is_hidden(&self) -> bool {
         let unreadable = self.unreadable_logs & !mask(self.data());
-        self.parities() & self.attached != 0 && !self.vouched && unreadable != 0
+        !self.vouched && (unreadable != 0 || self.parities() & self.attached == 0)
     }
 
     /// Whether the row is as it should be.
@@ -457,7 +457,7 @@ impl<'a> Row<'a> {
                 }
                 resolved.writes.push((parity, out));
             }
-        } else if self.lacking() & self.unreadable_logs != 0 {
+        } else if self.lacking() & self.unreadable_logs != 0 && !self.is_void() {
             self.give_up(data, resolved);
         }
     }
