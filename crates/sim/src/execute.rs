@@ -645,7 +645,7 @@ impl Run {
         self.rig.idle(6_000_000_000)?;
         let counts = self.rig.look(|array| array.region_counts());
         if counts[2] + counts[3] > 0 {
-            return Err(format!("regions are not clean after a rest: {counts:?}"));
+            return Err(format!("that all regions are clean {NEVER}: {counts:?}"));
         }
         Ok(())
     }
