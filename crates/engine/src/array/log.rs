@@ -112,7 +112,7 @@ struct Ring {
     number: u64,
     /// Numbers of the records in flight.
     in_flight: Vec<u64>,
-    /// Numbers of records that could not be written, of a member that stays, while they take room.
+    /// Numbers of records that could not be written, while they take room: the member may stay.
     lost: Vec<u64>,
     pending: VecDeque<OpId>,
     /// Oldest first.
@@ -922,6 +922,6 @@ pub struct LogReport {
     pub torn_blocks: u64,
     /// From the start until everything was protected.
     pub replay_ns: u64,
-    /// A log could not be read everywhere: dirty regions are resynced.
+    /// A log could not be read everywhere: where no other says the same, dirty regions are resynced.
     pub unreadable: bool,
 }

@@ -1,16 +1,16 @@
 //! The start after a crash: the log is read, and the rows it speaks of are made whole.
 //!
 //! ```text
-//! read every ring ([`scan`]) → newest entry of each row → read what it wrote
-//!   → resolve ([`row`]) → torn blocks listed durably → parities (and lost data) written
+//! read every ring ([`scan`]) → judge what logs with gaps hide → newest entry of each row
+//!   → read what it wrote → resolve ([`row`]) → torn blocks listed durably → parities (and lost data) written
 //!   → flush → epoch raised
 //! ```
 //!
 //! The superblocks are saved before it, naming the log that is replayed: members that are missing
 //! must not come back into a row that was made whole without them. They are saved without that name
-//! after it, so a crash on the way is another replay, and nothing is served before the end. Which members can be believed is what the superblock says today: a member is
-//! refilled only where no entry of before is in force, so today's progress never meets an older
-//! entry that matters.
+//! after it, so a crash on the way is another replay, and nothing is served before the end. Which
+//! members can be believed is what the superblock says today: a member is refilled only where no
+//! entry of before is in force, so today's progress never meets an older entry that matters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
