@@ -925,3 +925,6 @@ pub struct LogReport {
     /// A log could not be read everywhere: where no other says the same, dirty regions are resynced.
     pub unreadable: bool,
 }
+
+#[cfg(test)]
+mod tests;

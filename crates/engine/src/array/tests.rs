@@ -110,10 +110,20 @@ impl Bench {
     }
 
     pub(super) fn from(superblock: Superblock, regions: RegionMap) -> Bench {
+        let present = vec![true; superblock.members.len()];
+        Bench::with(superblock, regions, &present, false)
+    }
+
+    fn with(
+        superblock: Superblock,
+        regions: RegionMap,
+        present: &[bool],
+        accept_doubtful: bool,
+    ) -> Bench {
         let code = code_of(&superblock).expect("the shape has a code");
         let mut out = Vec::new();
         let start = Start {
-            present: vec![true; superblock.members.len()],
+            present: present.to_vec(),
             regions,
             superblock,
             volatile: Vec::new(),
@@ -124,7 +134,7 @@ impl Bench {
             pages_behind: Default::default(),
             copy_b_first: Vec::new(),
             read_only: false,
-            accept_doubtful: false,
+            accept_doubtful,
             memory_bytes: 4 << 20,
             now_ns: 1,
         };
@@ -153,7 +163,7 @@ impl Bench {
             for action in actions {
                 match action {
                     Action::Io(io) => self.pending.push(io),
-                    Action::Compute(op) => self.array.computed(op, 0, &[], &mut more),
+                    Action::Compute(op) => self.array.computed(op, 0, &[0; 64], &mut more),
                     Action::Complete(request, result) => self.completed.push((request, result)),
                     Action::CommandDone(id, result) => self.commands.push((id, result)),
                     Action::Detach(member) => self.detached.push(member),
@@ -795,4 +805,32 @@ fn a_copy_that_could_not_be_read_directly_is_tried_again_first() {
         assert_eq!(bench.completed, [(read, Ok(()))]);
         assert_eq!(bench.array.members()[member.at()].read_errors, 1);
     }
+}
+
+/// The administrator believes parity of a missing member in a region that needs a resync. A write
+/// there is cut short: from then on parity is known to be wrong, and what was believed is suspect,
+/// although the region's state has not changed.
+#[test]
+fn a_write_cut_short_in_a_region_that_is_believed_makes_missing_blocks_suspect() {
+    let mut superblock = superblock(Level::Raid5, 3, STRIP);
+    superblock.members[1].state = MemberState::Failed;
+    let mut regions = RegionMap::new(superblock.regions());
+    regions.entries[0] = RegionEntry::new(RegionState::NeedsSync, 5);
+    let mut bench = Bench::with(superblock, regions, &[true, false, true], true);
+    while bench.array.is_starting() {
+        bench.end(0, Ok(()));
+    }
+    bench.end_all();
+    bench.written();
+    let missing = |bench: &Bench| bench.array.torn().overlaps(1, 0..1 << 20).is_some();
+    assert!(!missing(&bench), "parity is believed");
+    bench.submit(Operation::Write, 0, 4096);
+    while bench.sorts() != [Sort::Data] {
+        bench.end(0, Ok(()));
+    }
+    bench.end(0, Err(IoError::Range));
+    bench.end_all();
+    assert_eq!(bench.completed[0].1, Err(BlockError::Unavailable));
+    assert_eq!(bench.array.region_counts()[3], 1);
+    assert!(missing(&bench));
 }
