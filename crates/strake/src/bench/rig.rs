@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 
 use anyhow::{Context, bail};
+use strake_engine::format::areas::Extent;
 use strake_engine::format::superblock::Consistency;
 use strake_engine::layout::GeometryRequest;
 use strake_node::core::{Core, Mailbox, Message, Share};
 use strake_node::{CreateArray, make};
 use strake_reactor::buffer::Pool;
-use strake_reactor::drive::{DriveSpec, describe};
+use strake_reactor::drive::{DriveSpec, blocking, describe};
 use strake_reactor::ring::{RingConfig, RingPort};
 
 use super::load::{self, Load, Measured};
@@ -69,6 +70,9 @@ impl Rig {
         let volume_bytes = start.superblock.volume_size_bytes;
         let data = u64::from(start.superblock.data);
         let stripe_bytes = start.superblock.strip_size_bytes * data;
+        if matches!(plan.policy, Some(Consistency::Log | Consistency::LogAll)) {
+            touch(&plan.drives[plan.missing..], start.superblock.areas.log)?;
+        }
         let (mut core, pool) = own_core()?;
         let present = plan.drives.iter().enumerate();
         let present = present.map(|(at, spec)| (at >= plan.missing).then(|| spec.clone()));
@@ -186,6 +190,21 @@ impl Rig {
             }
         }
     }
+}
+
+/// Writes everywhere in an area of drives: memory that is not there until it is touched would cost
+/// the first turn round a log several times what the log itself does.
+fn touch(drives: &[DriveSpec], area: Extent) -> anyhow::Result<()> {
+    const PIECE_BYTES: u64 = 4 << 20;
+    let piece = vec![0; PIECE_BYTES as usize];
+    for spec in drives {
+        let drive = blocking(spec, false)?;
+        for offset in (area.offset..area.end()).step_by(PIECE_BYTES as usize) {
+            let bytes = PIECE_BYTES.min(area.end() - offset);
+            drive.write_at(offset, &piece[..bytes as usize])?;
+        }
+    }
+    Ok(())
 }
 
 /// A core of this thread's own, and where its buffers come from.
