@@ -53,6 +53,24 @@ pub(crate) const fn multiply(a: u8, b: u8) -> u8 {
     EXP[LOG[a as usize] as usize + LOG[b as usize] as usize]
 }
 
+/// What doubling adds to an element's shifted bits where its highest one was set.
+#[cfg(any(test, target_arch = "x86_64"))]
+pub(crate) const REDUCE: u8 = POLYNOMIAL as u8;
+
+/// Elements kept off by this are doubled by adding `REDUCE` where the highest bit is *clear*: the
+/// result lies off by the same. (Its own highest bit is clear, so that elements keep theirs, and
+/// shifted it differs from itself by `REDUCE`, which is then always added once too often or not at
+/// all.) Look-ups of bytes give 0 where the highest bit is set, in one instruction.
+#[cfg(any(test, target_arch = "x86_64"))]
+pub(crate) const OFFSET: u8 = {
+    let mut offset = 0;
+    while offset ^ (offset << 1) != REDUCE {
+        offset += 1;
+        assert!(offset < 0x80);
+    }
+    offset
+};
+
 /// The inverse of a nonzero element. Panics on zero.
 pub(crate) const fn invert(a: u8) -> u8 {
     assert!(a != 0, "zero has no inverse");

@@ -42,10 +42,15 @@ pub(crate) trait Vector: Copy {
     /// is spent on the way from strip to strip. On a Cascade Lake core XOR 8+1 in cache
     /// went from 60 to 72, 8+2 from 47 to 51 GB/s.
     const LONG: bool;
-    /// Whether asking for later lines of a few streams pays where only sums are made. Where
-    /// loads are the limit it does not: on a Cascade Lake core it took XOR 8+1 in cache from
-    /// 64 to 49 GB/s, and gave nothing out of it.
-    const SUMS_AHEAD: bool;
+    /// From how many sources on asking for later lines pays where only sums are made. Where loads
+    /// are the limit it does not: on a Cascade Lake core (AVX-512) it took XOR 8+1 in cache from 64
+    /// to 49 GB/s, and gave nothing out of it; on a Zen 3 core (AVX2) XOR went without it from 10 to
+    /// 16 (8+1) and from 11 to 15 (16+1) GB/s from memory, and gained 5 to 10 % in cache.
+    const SUMS_AHEAD_FROM: usize;
+    /// Whether it pays where P and Q are made by Horner's rule of more sources than a set of the
+    /// first-level cache has ways. On a Zen 3 core (AVX2) it does not: 10+2 went without it from 13
+    /// to 17 GB/s from memory.
+    const MANY_PQ_AHEAD: bool;
     /// Whether `double_add` costs less than a product, so that Q is best made by Horner's
     /// rule.
     const DOUBLES: bool;
@@ -63,7 +68,13 @@ pub(crate) trait Vector: Copy {
     fn or(self, other: Self) -> Self;
     fn is_zero(self) -> bool;
     fn xor3(self, second: Self, third: Self) -> Self;
-    /// Multiplies each byte by 2 and adds the other vector.
+    /// What contents differ by, byte by byte, while they are doubled and added to.
+    #[inline(always)]
+    fn offset(isa: Self::Isa) -> Self {
+        Self::zero(isa)
+    }
+    /// Multiplies each byte by 2 and adds the other vector; both this and the result lie off by
+    /// `offset`, the other does not.
     fn double_add(self, other: Self) -> Self;
     fn split(self) -> Self::Split;
     fn stored(tables: &Tables) -> &[Self::Stored];
@@ -89,8 +100,12 @@ const LONG_SPAN: usize = 8;
 /// for the lines to be written, and writing around the caches.
 const AHEAD_BYTES: usize = 512;
 
-/// Streams that every processor's own prefetcher follows.
-const FEW: usize = 10;
+/// For `SUMS_AHEAD_FROM`.
+pub(crate) const ALWAYS: usize = 0;
+/// For `SUMS_AHEAD_FROM`.
+pub(crate) const NEVER: usize = usize::MAX;
+/// For `SUMS_AHEAD_FROM`: more streams than every processor's own prefetcher follows.
+pub(crate) const MANY: usize = 11;
 
 /// No line is asked for.
 const NO_HINT: usize = 0;
@@ -167,7 +182,7 @@ fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
 /// `PLAIN`: one row, whose coefficient is 1, so that nothing of a product is made.
 #[inline(always)]
 fn uniform_of<V: Vector, const PLAIN: bool>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
-    let ahead = V::SUMS_AHEAD || job.inputs.len() + job.less.len() > FEW;
+    let ahead = job.inputs.len() + job.less.len() >= V::SUMS_AHEAD_FROM;
     match (V::LONG, ahead) {
         (true, true) => uniform_sums::<V, LONG_SPAN, EACH_PAIR, PLAIN>(isa, job, whole),
         (true, false) => uniform_sums::<V, LONG_SPAN, NO_HINT, PLAIN>(isa, job, whole),
@@ -331,11 +346,14 @@ fn general<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
 fn run_batch<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range: Range<usize>) {
     let whole_pq = batch.first_row == 0 && batch.rows == 2 && job.starts_with_pq();
     if V::DOUBLES && whole_pq && job.less.is_empty() {
-        return match (V::LONG, job.inputs.len() <= WAYS) {
-            (true, true) => horner::<V, LONG_SPAN, EACH_LINE>(isa, job, batch, range),
-            (true, false) => horner::<V, LONG_SPAN, EACH_PAIR>(isa, job, batch, range),
-            (false, true) => horner::<V, SPAN, EACH_LINE>(isa, job, batch, range),
-            (false, false) => horner::<V, SPAN, EACH_PAIR>(isa, job, batch, range),
+        let few = job.inputs.len() <= WAYS;
+        return match (V::LONG, few, V::MANY_PQ_AHEAD) {
+            (true, true, _) => horner::<V, LONG_SPAN, EACH_LINE>(isa, job, batch, range),
+            (true, false, true) => horner::<V, LONG_SPAN, EACH_PAIR>(isa, job, batch, range),
+            (true, false, false) => horner::<V, LONG_SPAN, NO_HINT>(isa, job, batch, range),
+            (false, true, _) => horner::<V, SPAN, EACH_LINE>(isa, job, batch, range),
+            (false, false, true) => horner::<V, SPAN, EACH_PAIR>(isa, job, batch, range),
+            (false, false, false) => horner::<V, SPAN, NO_HINT>(isa, job, batch, range),
         };
     }
     if V::WIDE {
@@ -476,11 +494,12 @@ fn horner<V: Vector, const WIDTH: usize, const HINT: usize>(
         let mut found = [&[0; PANE_BYTES]; PANES_MAX];
         while range.end - start >= PANE_BYTES {
             let panes = panes(job.inputs.iter().copied(), start, &mut found);
+            let (last, others) = panes.split_last().expect("a code has columns");
             for number in 0..PANE_BYTES / step {
                 let within = number * step;
-                let mut p = [V::zero(isa); WIDTH];
-                let mut q = [V::zero(isa); WIDTH];
-                let mut pairs = panes.rchunks_exact(2);
+                let mut p = fetch::<V, WIDTH, HINT>(isa, &last[within..within + step]);
+                let mut q = offset(isa, p);
+                let mut pairs = others.rchunks_exact(2);
                 for pair in &mut pairs {
                     let high = fetch::<V, WIDTH, HINT>(isa, &pair[1][within..within + step]);
                     let low = fetch::<V, WIDTH, HINT>(isa, &pair[0][within..within + step]);
@@ -497,6 +516,7 @@ fn horner<V: Vector, const WIDTH: usize, const HINT: usize>(
                     }
                 }
                 put(isa, p, job, batch.first_output, start + within);
+                let q = offset(isa, q);
                 put(isa, q, job, batch.first_output + 1, start + within);
             }
             start += PANE_BYTES;
@@ -504,7 +524,7 @@ fn horner<V: Vector, const WIDTH: usize, const HINT: usize>(
     }
     for at in (start..range.end).step_by(step) {
         let mut p = [V::zero(isa); WIDTH];
-        let mut q = [V::zero(isa); WIDTH];
+        let mut q = offset(isa, p);
         for input in job.inputs.iter().rev() {
             let source = fetch::<V, WIDTH, HINT>(isa, &input[at..at + step]);
             for u in 0..WIDTH {
@@ -513,8 +533,18 @@ fn horner<V: Vector, const WIDTH: usize, const HINT: usize>(
             }
         }
         put(isa, p, job, batch.first_output, at);
+        let q = offset(isa, q);
         put(isa, q, job, batch.first_output + 1, at);
     }
+}
+
+/// Contents as `double_add` keeps them, and back.
+#[inline(always)]
+fn offset<V: Vector, const WIDTH: usize>(isa: V::Isa, mut vectors: [V; WIDTH]) -> [V; WIDTH] {
+    for vector in &mut vectors {
+        *vector = vector.xor(V::offset(isa));
+    }
+    vectors
 }
 
 /// The vectors times the factor of a row, which in row 0 is 1 if `PLAIN`.

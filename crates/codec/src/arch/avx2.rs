@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::field::Nibbles;
+use crate::field::{self, Nibbles};
 use crate::tables::{Job, Tables};
 use crate::vector::{self, Vector};
 
@@ -54,7 +54,8 @@ impl Vector for Ymm {
     const WIDE: bool = false;
     const PAIRS: bool = false;
     const LONG: bool = false;
-    const SUMS_AHEAD: bool = true;
+    const SUMS_AHEAD_FROM: usize = vector::NEVER;
+    const MANY_PQ_AHEAD: bool = false;
     const DOUBLES: bool = true;
 
     #[inline(always)]
@@ -109,13 +110,20 @@ impl Vector for Ymm {
     }
 
     #[inline(always)]
+    fn offset(_: Isa) -> Ymm {
+        // SAFETY: `Isa` exists only where AVX2 is.
+        Ymm(unsafe { _mm256_set1_epi8(field::OFFSET as i8) })
+    }
+
+    #[inline(always)]
     fn double_add(self, other: Ymm) -> Ymm {
         // SAFETY: a `Ymm` exists only where AVX2 is.
         Ymm(unsafe {
-            let carry = _mm256_cmpgt_epi8(_mm256_setzero_si256(), self.0);
-            let reduce = _mm256_and_si256(carry, _mm256_set1_epi8(0x1d));
-            let doubled = _mm256_xor_si256(_mm256_add_epi8(self.0, self.0), reduce);
-            _mm256_xor_si256(doubled, other.0)
+            // 0 where a byte's highest bit is set: what has to be added less the polynomial, in
+            // one instruction where a comparison and a mask are two.
+            let reduce = _mm256_shuffle_epi8(_mm256_set1_epi8(field::REDUCE as i8), self.0);
+            let doubled = _mm256_xor_si256(_mm256_add_epi8(self.0, self.0), other.0);
+            _mm256_xor_si256(doubled, reduce)
         })
     }
 

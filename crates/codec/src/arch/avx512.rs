@@ -58,7 +58,8 @@ impl Vector for Zmm {
     const WIDE: bool = true;
     const PAIRS: bool = false;
     const LONG: bool = true;
-    const SUMS_AHEAD: bool = false;
+    const SUMS_AHEAD_FROM: usize = vector::MANY;
+    const MANY_PQ_AHEAD: bool = true;
     const DOUBLES: bool = true;
 
     #[inline(always)]

@@ -44,7 +44,8 @@ impl Vector for Zmm {
     const WIDE: bool = true;
     const PAIRS: bool = true;
     const LONG: bool = false;
-    const SUMS_AHEAD: bool = true;
+    const SUMS_AHEAD_FROM: usize = vector::ALWAYS;
+    const MANY_PQ_AHEAD: bool = true;
     const DOUBLES: bool = false;
 
     #[inline(always)]

@@ -31,7 +31,8 @@ impl Vector for Bytes {
     const WIDE: bool = true;
     const PAIRS: bool = true;
     const LONG: bool = false;
-    const SUMS_AHEAD: bool = true;
+    const SUMS_AHEAD_FROM: usize = vector::ALWAYS;
+    const MANY_PQ_AHEAD: bool = true;
     const DOUBLES: bool = false;
 
     fn zero(_: ()) -> Bytes {

@@ -55,7 +55,8 @@ impl Vector for Quad {
     const WIDE: bool = false;
     const PAIRS: bool = false;
     const LONG: bool = false;
-    const SUMS_AHEAD: bool = true;
+    const SUMS_AHEAD_FROM: usize = vector::ALWAYS;
+    const MANY_PQ_AHEAD: bool = true;
     const DOUBLES: bool = true;
 
     #[inline(always)]

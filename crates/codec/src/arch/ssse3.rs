@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::field::Nibbles;
+use crate::field::{self, Nibbles};
 use crate::tables::{Job, Tables};
 use crate::vector::{self, Vector};
 
@@ -54,7 +54,8 @@ impl Vector for Xmm {
     const WIDE: bool = false;
     const PAIRS: bool = false;
     const LONG: bool = false;
-    const SUMS_AHEAD: bool = true;
+    const SUMS_AHEAD_FROM: usize = vector::ALWAYS;
+    const MANY_PQ_AHEAD: bool = true;
     const DOUBLES: bool = true;
 
     #[inline(always)]
@@ -109,13 +110,19 @@ impl Vector for Xmm {
     }
 
     #[inline(always)]
+    fn offset(_: Isa) -> Xmm {
+        // SAFETY: `Isa` exists only where SSSE3 is.
+        Xmm(unsafe { _mm_set1_epi8(field::OFFSET as i8) })
+    }
+
+    #[inline(always)]
     fn double_add(self, other: Xmm) -> Xmm {
         // SAFETY: a `Xmm` exists only where SSSE3 is.
         Xmm(unsafe {
-            let carry = _mm_cmpgt_epi8(_mm_setzero_si128(), self.0);
-            let reduce = _mm_and_si128(carry, _mm_set1_epi8(0x1d));
-            let doubled = _mm_xor_si128(_mm_add_epi8(self.0, self.0), reduce);
-            _mm_xor_si128(doubled, other.0)
+            // As in `avx2`.
+            let reduce = _mm_shuffle_epi8(_mm_set1_epi8(field::REDUCE as i8), self.0);
+            let doubled = _mm_xor_si128(_mm_add_epi8(self.0, self.0), other.0);
+            _mm_xor_si128(doubled, reduce)
         })
     }
 

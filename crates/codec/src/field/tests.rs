@@ -60,3 +60,12 @@ fn affine_matrices_multiply() {
         }
     }
 }
+
+#[test]
+fn doubling_of_offset_elements_reduces_where_the_highest_bit_is_clear() {
+    for element in 0..=255_u8 {
+        let kept = element ^ OFFSET;
+        let reduce = if kept & 0x80 == 0 { REDUCE } else { 0 };
+        assert_eq!((kept << 1) ^ reduce, multiply(element, 2) ^ OFFSET);
+    }
+}
