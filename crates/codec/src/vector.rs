@@ -47,10 +47,11 @@ pub(crate) trait Vector: Copy {
     /// to 49 GB/s, and gave nothing out of it; on a Zen 3 core (AVX2) XOR went without it from 10 to
     /// 16 (8+1) and from 11 to 15 (16+1) GB/s from memory, and gained 5 to 10 % in cache.
     const SUMS_AHEAD_FROM: usize;
-    /// Whether it pays where P and Q are made by Horner's rule of more sources than a set of the
-    /// first-level cache has ways. On a Zen 3 core (AVX2) it does not: 10+2 went without it from 13
-    /// to 17 GB/s from memory.
-    const MANY_PQ_AHEAD: bool;
+    /// Of how many sources at a time a sum is made where there are more than a set of the first-level
+    /// cache has ways; `NEVER`: of all. On a Zen 3 core (AVX2) groups of up to six took P and Q 10+2
+    /// in cache from 32 to 41, 16+2 from 37 to 45 GB/s, from memory 16+2 from 14 to 18 and 10+2 from
+    /// 21 to 19.
+    const TOGETHER: usize;
     /// Whether `double_add` costs less than a product, so that Q is best made by Horner's
     /// rule.
     const DOUBLES: bool;
@@ -102,7 +103,7 @@ const AHEAD_BYTES: usize = 512;
 
 /// For `SUMS_AHEAD_FROM`.
 pub(crate) const ALWAYS: usize = 0;
-/// For `SUMS_AHEAD_FROM`.
+/// For `SUMS_AHEAD_FROM` and `TOGETHER`.
 pub(crate) const NEVER: usize = usize::MAX;
 /// For `SUMS_AHEAD_FROM`: more streams than every processor's own prefetcher follows.
 pub(crate) const MANY: usize = 11;
@@ -182,12 +183,16 @@ fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
 /// `PLAIN`: one row, whose coefficient is 1, so that nothing of a product is made.
 #[inline(always)]
 fn uniform_of<V: Vector, const PLAIN: bool>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
-    let ahead = job.inputs.len() + job.less.len() >= V::SUMS_AHEAD_FROM;
-    match (V::LONG, ahead) {
-        (true, true) => uniform_sums::<V, LONG_SPAN, EACH_PAIR, PLAIN>(isa, job, whole),
-        (true, false) => uniform_sums::<V, LONG_SPAN, NO_HINT, PLAIN>(isa, job, whole),
-        (false, true) => uniform_sums::<V, SPAN, EACH_PAIR, PLAIN>(isa, job, whole),
-        (false, false) => uniform_sums::<V, SPAN, NO_HINT, PLAIN>(isa, job, whole),
+    let sources = job.inputs.len() + job.less.len();
+    let all = 0..whole;
+    if sources > WAYS && V::TOGETHER < NEVER {
+        return sum_sources::<V, SPAN, NO_HINT, false, PLAIN, true>(isa, job, all);
+    }
+    match (V::LONG, sources >= V::SUMS_AHEAD_FROM) {
+        (true, true) => sum_sources::<V, LONG_SPAN, EACH_PAIR, false, PLAIN, false>(isa, job, all),
+        (true, false) => sum_sources::<V, LONG_SPAN, NO_HINT, false, PLAIN, false>(isa, job, all),
+        (false, true) => sum_sources::<V, SPAN, EACH_PAIR, false, PLAIN, false>(isa, job, all),
+        (false, false) => sum_sources::<V, SPAN, NO_HINT, false, PLAIN, false>(isa, job, all),
     }
 }
 
@@ -215,50 +220,135 @@ fn panes<'p, 's: 'p>(
     &into[..count]
 }
 
+/// The sum of all sources, for the rows of one coefficient each; or with `Q` the first two parities:
+/// the last column first, Q doubled before each next one is added.
+///
+/// With `GROUPS` no more than `V::TOGETHER` sources are taken at a time, a pane of one after the other: strips most
+/// often lie a power of two apart, and then a set of the first-level cache gets a line of each. The
+/// outputs hold what is made so far.
 #[inline(always)]
-fn uniform_sums<V: Vector, const WIDTH: usize, const HINT: usize, const PLAIN: bool>(
+fn sum_sources<
+    V: Vector,
+    const WIDTH: usize,
+    const HINT: usize,
+    const Q: bool,
+    const PLAIN: bool,
+    const GROUPS: bool,
+>(
     isa: V::Isa,
     job: &mut Job<'_, '_>,
-    whole: usize,
+    range: Range<usize>,
 ) {
     let step = WIDTH * V::BYTES;
-    let mut start = 0;
-    if job.inputs.len() + job.less.len() <= PANES_MAX {
+    let count = job.inputs.len() + job.less.len();
+    let mut start = range.start;
+    if (1..=PANES_MAX).contains(&count) {
+        let groups = match job.onto {
+            Onto::Nothing | Onto::Strips(_) if GROUPS => count.div_ceil(V::TOGETHER),
+            _ => 1,
+        };
         let mut found = [&[0; PANE_BYTES]; PANES_MAX];
-        while whole - start >= PANE_BYTES {
+        while range.end - start >= PANE_BYTES {
             let sources = job.inputs.iter().chain(job.less).copied();
             let panes = panes(sources, start, &mut found);
-            for number in 0..PANE_BYTES / step {
-                let within = number * step;
-                let mut sum = [V::zero(isa); WIDTH];
-                let mut pairs = panes.chunks_exact(2);
-                for pair in &mut pairs {
-                    let first = fetch::<V, WIDTH, HINT>(isa, &pair[0][within..within + step]);
-                    let second = fetch::<V, WIDTH, HINT>(isa, &pair[1][within..within + step]);
-                    for u in 0..WIDTH {
-                        sum[u] = sum[u].xor3(first[u], second[u]);
+            let mut left = groups;
+            for group in panes.rchunks(count.div_ceil(groups)) {
+                let first = left == groups;
+                left -= 1;
+                let (top, others) = group.split_last().expect("no group is empty");
+                for number in 0..PANE_BYTES / step {
+                    let within = number * step;
+                    let window = within..within + step;
+                    let at = start + within;
+                    let mut p = fetch::<V, WIDTH, HINT>(isa, &top[window.clone()]);
+                    let mut q = p;
+                    if GROUPS && !first {
+                        let source = p;
+                        p = fetch::<V, WIDTH, NO_HINT>(isa, &job.outputs[0][at..at + step]);
+                        if Q {
+                            q = fetch::<V, WIDTH, NO_HINT>(isa, &job.outputs[1][at..at + step]);
+                        }
+                        add::<V, WIDTH, Q>(&mut p, &mut q, source);
+                    } else if Q {
+                        q = offset(isa, q);
+                    }
+                    let mut pairs = others.rchunks_exact(2);
+                    for pair in &mut pairs {
+                        let high = fetch::<V, WIDTH, HINT>(isa, &pair[1][window.clone()]);
+                        let low = fetch::<V, WIDTH, HINT>(isa, &pair[0][window.clone()]);
+                        for u in 0..WIDTH {
+                            p[u] = p[u].xor3(high[u], low[u]);
+                            if Q {
+                                q[u] = q[u].double_add(high[u]).double_add(low[u]);
+                            }
+                        }
+                    }
+                    for pane in pairs.remainder() {
+                        let source = fetch::<V, WIDTH, HINT>(isa, &pane[window.clone()]);
+                        add::<V, WIDTH, Q>(&mut p, &mut q, source);
+                    }
+                    if GROUPS && left > 0 {
+                        store(p, &mut job.outputs[0][at..at + step]);
+                        if Q {
+                            store(q, &mut job.outputs[1][at..at + step]);
+                        }
+                    } else {
+                        put_sums::<V, WIDTH, Q, PLAIN>(isa, p, q, job, at);
                     }
                 }
-                for pane in pairs.remainder() {
-                    let last = fetch::<V, WIDTH, HINT>(isa, &pane[within..within + step]);
-                    for u in 0..WIDTH {
-                        sum[u] = sum[u].xor(last[u]);
-                    }
-                }
-                put_multiples::<V, WIDTH, PLAIN>(isa, sum, job, start + within);
             }
             start += PANE_BYTES;
         }
     }
-    for at in (start..whole).step_by(step) {
-        let mut sum = [V::zero(isa); WIDTH];
-        for input in job.inputs.iter().chain(job.less) {
+    for at in (start..range.end).step_by(step) {
+        let mut p = [V::zero(isa); WIDTH];
+        let mut q = offset(isa, p);
+        for input in job.inputs.iter().chain(job.less).rev() {
             let source = fetch::<V, WIDTH, HINT>(isa, &input[at..at + step]);
-            for u in 0..WIDTH {
-                sum[u] = sum[u].xor(source[u]);
-            }
+            add::<V, WIDTH, Q>(&mut p, &mut q, source);
         }
-        put_multiples::<V, WIDTH, PLAIN>(isa, sum, job, at);
+        put_sums::<V, WIDTH, Q, PLAIN>(isa, p, q, job, at);
+    }
+}
+
+/// One more source.
+#[inline(always)]
+fn add<V: Vector, const WIDTH: usize, const Q: bool>(
+    p: &mut [V; WIDTH],
+    q: &mut [V; WIDTH],
+    source: [V; WIDTH],
+) {
+    for u in 0..WIDTH {
+        p[u] = p[u].xor(source[u]);
+        if Q {
+            q[u] = q[u].double_add(source[u]);
+        }
+    }
+}
+
+/// Contents as `double_add` keeps them, and back.
+#[inline(always)]
+fn offset<V: Vector, const WIDTH: usize>(isa: V::Isa, mut vectors: [V; WIDTH]) -> [V; WIDTH] {
+    for vector in &mut vectors {
+        *vector = vector.xor(V::offset(isa));
+    }
+    vectors
+}
+
+/// Writes what `sum_sources` made of the window from `at` on.
+#[inline(always)]
+fn put_sums<V: Vector, const WIDTH: usize, const Q: bool, const PLAIN: bool>(
+    isa: V::Isa,
+    p: [V; WIDTH],
+    q: [V; WIDTH],
+    job: &mut Job<'_, '_>,
+    at: usize,
+) {
+    if Q {
+        put(isa, p, job, 0, at);
+        put(isa, offset(isa, q), job, 1, at);
+    } else {
+        put_multiples::<V, WIDTH, PLAIN>(isa, p, job, at);
     }
 }
 
@@ -347,13 +437,20 @@ fn run_batch<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, batch: Batch, range:
     let whole_pq = batch.first_row == 0 && batch.rows == 2 && job.starts_with_pq();
     if V::DOUBLES && whole_pq && job.less.is_empty() {
         let few = job.inputs.len() <= WAYS;
-        return match (V::LONG, few, V::MANY_PQ_AHEAD) {
-            (true, true, _) => horner::<V, LONG_SPAN, EACH_LINE>(isa, job, batch, range),
-            (true, false, true) => horner::<V, LONG_SPAN, EACH_PAIR>(isa, job, batch, range),
-            (true, false, false) => horner::<V, LONG_SPAN, NO_HINT>(isa, job, batch, range),
-            (false, true, _) => horner::<V, SPAN, EACH_LINE>(isa, job, batch, range),
-            (false, false, true) => horner::<V, SPAN, EACH_PAIR>(isa, job, batch, range),
-            (false, false, false) => horner::<V, SPAN, NO_HINT>(isa, job, batch, range),
+        if !few && V::TOGETHER < NEVER {
+            return sum_sources::<V, SPAN, NO_HINT, true, false, true>(isa, job, range);
+        }
+        return match (V::LONG, few) {
+            (true, true) => {
+                sum_sources::<V, LONG_SPAN, EACH_LINE, true, false, false>(isa, job, range)
+            }
+            (true, false) => {
+                sum_sources::<V, LONG_SPAN, EACH_PAIR, true, false, false>(isa, job, range)
+            }
+            (false, true) => sum_sources::<V, SPAN, EACH_LINE, true, false, false>(isa, job, range),
+            (false, false) => {
+                sum_sources::<V, SPAN, EACH_PAIR, true, false, false>(isa, job, range)
+            }
         };
     }
     if V::WIDE {
@@ -480,73 +577,6 @@ fn source<V: Vector, const WIDTH: usize, const LESS: bool>(
     source
 }
 
-/// P and Q together: the last column first, Q doubled before each next one is added.
-#[inline(always)]
-fn horner<V: Vector, const WIDTH: usize, const HINT: usize>(
-    isa: V::Isa,
-    job: &mut Job<'_, '_>,
-    batch: Batch,
-    range: Range<usize>,
-) {
-    let step = WIDTH * V::BYTES;
-    let mut start = range.start;
-    if job.inputs.len() <= PANES_MAX {
-        let mut found = [&[0; PANE_BYTES]; PANES_MAX];
-        while range.end - start >= PANE_BYTES {
-            let panes = panes(job.inputs.iter().copied(), start, &mut found);
-            let (last, others) = panes.split_last().expect("a code has columns");
-            for number in 0..PANE_BYTES / step {
-                let within = number * step;
-                let mut p = fetch::<V, WIDTH, HINT>(isa, &last[within..within + step]);
-                let mut q = offset(isa, p);
-                let mut pairs = others.rchunks_exact(2);
-                for pair in &mut pairs {
-                    let high = fetch::<V, WIDTH, HINT>(isa, &pair[1][within..within + step]);
-                    let low = fetch::<V, WIDTH, HINT>(isa, &pair[0][within..within + step]);
-                    for u in 0..WIDTH {
-                        p[u] = p[u].xor3(high[u], low[u]);
-                        q[u] = q[u].double_add(high[u]).double_add(low[u]);
-                    }
-                }
-                for pane in pairs.remainder() {
-                    let source = fetch::<V, WIDTH, HINT>(isa, &pane[within..within + step]);
-                    for u in 0..WIDTH {
-                        p[u] = p[u].xor(source[u]);
-                        q[u] = q[u].double_add(source[u]);
-                    }
-                }
-                put(isa, p, job, batch.first_output, start + within);
-                let q = offset(isa, q);
-                put(isa, q, job, batch.first_output + 1, start + within);
-            }
-            start += PANE_BYTES;
-        }
-    }
-    for at in (start..range.end).step_by(step) {
-        let mut p = [V::zero(isa); WIDTH];
-        let mut q = offset(isa, p);
-        for input in job.inputs.iter().rev() {
-            let source = fetch::<V, WIDTH, HINT>(isa, &input[at..at + step]);
-            for u in 0..WIDTH {
-                p[u] = p[u].xor(source[u]);
-                q[u] = q[u].double_add(source[u]);
-            }
-        }
-        put(isa, p, job, batch.first_output, at);
-        let q = offset(isa, q);
-        put(isa, q, job, batch.first_output + 1, at);
-    }
-}
-
-/// Contents as `double_add` keeps them, and back.
-#[inline(always)]
-fn offset<V: Vector, const WIDTH: usize>(isa: V::Isa, mut vectors: [V; WIDTH]) -> [V; WIDTH] {
-    for vector in &mut vectors {
-        *vector = vector.xor(V::offset(isa));
-    }
-    vectors
-}
-
 /// The vectors times the factor of a row, which in row 0 is 1 if `PLAIN`.
 #[inline(always)]
 fn times<V: Vector, const WIDTH: usize, const PLAIN: bool>(
@@ -605,10 +635,17 @@ fn put<V: Vector, const WIDTH: usize>(
             &strips[n][at..at + window.len()],
         )),
     };
-    for u in 0..WIDTH {
-        if let Some(base) = &base {
+    if let Some(base) = &base {
+        for u in 0..WIDTH {
             vectors[u] = vectors[u].xor(base[u]);
         }
+    }
+    store(vectors, window);
+}
+
+#[inline(always)]
+fn store<V: Vector, const WIDTH: usize>(vectors: [V; WIDTH], window: &mut [u8]) {
+    for u in 0..WIDTH {
         vectors[u].store(&mut window[u * V::BYTES..]);
     }
 }

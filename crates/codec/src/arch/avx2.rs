@@ -55,7 +55,7 @@ impl Vector for Ymm {
     const PAIRS: bool = false;
     const LONG: bool = false;
     const SUMS_AHEAD_FROM: usize = vector::NEVER;
-    const MANY_PQ_AHEAD: bool = false;
+    const TOGETHER: usize = 6;
     const DOUBLES: bool = true;
 
     #[inline(always)]

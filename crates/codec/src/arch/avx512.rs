@@ -59,7 +59,7 @@ impl Vector for Zmm {
     const PAIRS: bool = false;
     const LONG: bool = true;
     const SUMS_AHEAD_FROM: usize = vector::MANY;
-    const MANY_PQ_AHEAD: bool = true;
+    const TOGETHER: usize = vector::NEVER;
     const DOUBLES: bool = true;
 
     #[inline(always)]

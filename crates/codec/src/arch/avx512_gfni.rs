@@ -45,7 +45,7 @@ impl Vector for Zmm {
     const PAIRS: bool = true;
     const LONG: bool = false;
     const SUMS_AHEAD_FROM: usize = vector::ALWAYS;
-    const MANY_PQ_AHEAD: bool = true;
+    const TOGETHER: usize = vector::NEVER;
     const DOUBLES: bool = false;
 
     #[inline(always)]

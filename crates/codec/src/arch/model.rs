@@ -32,7 +32,7 @@ impl Vector for Bytes {
     const PAIRS: bool = true;
     const LONG: bool = false;
     const SUMS_AHEAD_FROM: usize = vector::ALWAYS;
-    const MANY_PQ_AHEAD: bool = true;
+    const TOGETHER: usize = 3;
     const DOUBLES: bool = false;
 
     fn zero(_: ()) -> Bytes {

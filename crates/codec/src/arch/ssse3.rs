@@ -55,7 +55,7 @@ impl Vector for Xmm {
     const PAIRS: bool = false;
     const LONG: bool = false;
     const SUMS_AHEAD_FROM: usize = vector::ALWAYS;
-    const MANY_PQ_AHEAD: bool = true;
+    const TOGETHER: usize = vector::NEVER;
     const DOUBLES: bool = true;
 
     #[inline(always)]

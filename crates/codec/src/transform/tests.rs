@@ -265,6 +265,30 @@ fn strips_longer_than_a_block_are_right() {
     }
 }
 
+/// Sums of more strips than are taken at a time, over more than one pane and parts of one.
+#[test]
+fn sums_of_many_strips_are_right() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    for cols in [7, 8, 9, 10, 12, 13, 19, 40, 41] {
+        let ones = vec![1; cols];
+        let powers: Vec<u8> = (0..cols).map(power_of_two).collect();
+        let kinds = [
+            (1, ones.clone()),
+            (1, vec![7; cols]),
+            (2, [ones, powers].concat()),
+        ];
+        for (rows, matrix) in kinds {
+            let sample = Sample::new(&mut rng, rows, cols, &matrix, 3 * 4096 + 640);
+            for kernel in kernels() {
+                for (mode, len) in MODES.into_iter().zip([3 * 4096 + 640, 4096, 8192]) {
+                    sample.check(kernel, mode, sample.all_rows(), len, 0);
+                    sample.check(kernel, Mode::Replace, sample.all_rows(), len, cols);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn chosen_rows_go_to_the_outputs_in_order() {
     let mut rng = fastrand::Rng::with_seed(5);
