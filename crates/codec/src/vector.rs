@@ -166,18 +166,79 @@ pub(crate) fn is_zero<V: Vector>(isa: V::Isa, bytes: &[u8]) -> bool {
 /// Every row has one coefficient: sum the inputs, then multiply once a row.
 #[inline(always)]
 fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
+    if job.rows == 0 {
+        return;
+    }
     let first = usize::from(*job.columns.first().unwrap_or(&0));
-    let one = job.rows.is_power_of_two();
-    if one
-        && job
-            .tables
-            .coefficient(job.rows.trailing_zeros() as usize, first)
-            == 1
-    {
+    let plain = job
+        .tables
+        .coefficient(job.rows.trailing_zeros() as usize, first)
+        == 1;
+    let done = job.inputs.len() == 1
+        && match (plain, job.less.is_empty()) {
+            (true, true) => one_column_of::<V, true, false>(isa, job, whole),
+            (true, false) => one_column_of::<V, true, true>(isa, job, whole),
+            (false, true) => one_column_of::<V, false, false>(isa, job, whole),
+            (false, false) => one_column_of::<V, false, true>(isa, job, whole),
+        };
+    if done {
+        return;
+    }
+    if plain && job.rows.is_power_of_two() {
         uniform_of::<V, true>(isa, job, whole);
     } else {
         uniform_of::<V, false>(isa, job, whole);
     }
+}
+
+/// One column into a few rows, as after a write to one strip: the factors stay in registers, and what
+/// is multiplied is made ready once for all rows. With `PLAIN` the first row's factor is 1; with
+/// `LESS` the input is the difference of two.
+#[inline(always)]
+fn one_column<V: Vector, const ROWS: usize, const PLAIN: bool, const LESS: bool>(
+    isa: V::Isa,
+    job: &mut Job<'_, '_>,
+    whole: usize,
+) {
+    let first = usize::from(job.columns[0]) * job.tables.rows();
+    let stored = V::stored(job.tables);
+    let mut factors = [V::factor(isa, &stored[first]); ROWS];
+    for (factor, row) in factors.iter_mut().zip(bits(job.rows)) {
+        *factor = V::factor(isa, &stored[first + row]);
+    }
+    for at in (0..whole).step_by(SPAN * V::BYTES) {
+        let source = source::<V, SPAN, NO_HINT, LESS>(isa, job, 0, at);
+        let mut split = [source[0].split(); SPAN];
+        for u in 1..SPAN {
+            split[u] = source[u].split();
+        }
+        for (row, &factor) in factors.iter().enumerate() {
+            let mut result = source;
+            if !(PLAIN && row == 0) {
+                for u in 0..SPAN {
+                    result[u] = V::product(split[u], factor);
+                }
+            }
+            put(isa, result, job, row, at);
+        }
+    }
+}
+
+/// Picks the code for the number of rows; false: there are too many.
+#[inline(always)]
+fn one_column_of<V: Vector, const PLAIN: bool, const LESS: bool>(
+    isa: V::Isa,
+    job: &mut Job<'_, '_>,
+    whole: usize,
+) -> bool {
+    match job.rows.count_ones() {
+        1 if !PLAIN => one_column::<V, 1, PLAIN, LESS>(isa, job, whole),
+        2 => one_column::<V, 2, PLAIN, LESS>(isa, job, whole),
+        3 => one_column::<V, 3, PLAIN, LESS>(isa, job, whole),
+        4 => one_column::<V, 4, PLAIN, LESS>(isa, job, whole),
+        _ => return false,
+    }
+    true
 }
 
 /// `PLAIN`: one row, whose coefficient is 1, so that nothing of a product is made.
@@ -519,8 +580,8 @@ fn table_sums<
         let mut sum = [[V::zero(isa); WIDTH]; ROWS];
         let mut index = 0;
         while V::PAIRS && index + 2 <= job.inputs.len() {
-            let a = source::<V, WIDTH, LESS>(isa, job, index, at);
-            let b = source::<V, WIDTH, LESS>(isa, job, index + 1, at);
+            let a = source::<V, WIDTH, EACH_LINE, LESS>(isa, job, index, at);
+            let b = source::<V, WIDTH, EACH_LINE, LESS>(isa, job, index + 1, at);
             let (by_a, by_b) = (factors(job.columns[index]), factors(job.columns[index + 1]));
             for row in 0..ROWS {
                 let a = times::<V, WIDTH, PLAIN>(isa, a, row, &by_a[row]);
@@ -532,7 +593,7 @@ fn table_sums<
             index += 2;
         }
         while index < job.inputs.len() {
-            let source = source::<V, WIDTH, LESS>(isa, job, index, at);
+            let source = source::<V, WIDTH, EACH_LINE, LESS>(isa, job, index, at);
             let by = factors(job.columns[index]);
             let mut split = [source[0].split(); WIDTH];
             for u in 1..WIDTH {
@@ -560,16 +621,16 @@ fn table_sums<
 
 /// `WIDTH` vectors of an input, less what it is a difference from.
 #[inline(always)]
-fn source<V: Vector, const WIDTH: usize, const LESS: bool>(
+fn source<V: Vector, const WIDTH: usize, const HINT: usize, const LESS: bool>(
     isa: V::Isa,
     job: &Job<'_, '_>,
     index: usize,
     at: usize,
 ) -> [V; WIDTH] {
     let window = at..at + WIDTH * V::BYTES;
-    let mut source = fetch::<V, WIDTH, EACH_LINE>(isa, &job.inputs[index][window.clone()]);
+    let mut source = fetch::<V, WIDTH, HINT>(isa, &job.inputs[index][window.clone()]);
     if LESS {
-        let less = fetch::<V, WIDTH, EACH_LINE>(isa, &job.less[index][window]);
+        let less = fetch::<V, WIDTH, HINT>(isa, &job.less[index][window]);
         for u in 0..WIDTH {
             source[u] = source[u].xor(less[u]);
         }

@@ -1,9 +1,12 @@
 //! Our parity beside ISA-L's, for the codes that agree by construction: XOR, P and Q,
 //! and any matrix that both are given.
 
+mod common;
+
 use std::io::Write;
 
-use strake_codec::{Code, Onto, Sum, Transform, kernels};
+use common::computed;
+use strake_codec::{Code, Transform, kernels};
 use strake_isal::Isal;
 
 /// The library, or a line in the skip file: only where setup did not install it.
@@ -59,20 +62,8 @@ impl Strips {
 
 /// What each of our kernels makes of the matrix and the inputs is `expected`.
 fn same(transform: &Transform, inputs: &[&[u8]], expected: &Strips) {
-    let mask = |count: usize| u64::MAX >> (64 - count);
-    let sum = Sum {
-        rows: mask(transform.rows()),
-        columns: mask(transform.cols()),
-        inputs,
-        less: &[],
-        onto: Onto::Nothing,
-    };
     for kernel in kernels() {
-        let mut ours = vec![vec![0; expected.len]; transform.rows()];
-        let mut outputs: Vec<&mut [u8]> = ours.iter_mut().map(Vec::as_mut_slice).collect();
-        transform
-            .sum_on(kernel, &sum, &mut outputs)
-            .expect("a usable kernel");
+        let ours = computed(kernel, transform, inputs);
         assert!(ours.iter().eq(expected.read()), "{kernel} {transform:?}");
     }
 }

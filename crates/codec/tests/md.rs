@@ -1,7 +1,10 @@
 //! Our P and Q beside those that Linux md itself wrote (`fixtures/md-raid6`): every kernel
 //! makes the same bytes from the same data, and brings lost data back from md's.
 
-use strake_codec::{Code, Onto, Sum, Transform, kernels};
+mod common;
+
+use common::computed;
+use strake_codec::{Code, kernels};
 
 /// Bytes of a strip in md's array.
 const STRIP_BYTES: usize = 4096;
@@ -53,24 +56,6 @@ fn pattern(n: u32) -> u32 {
     let hash = n.wrapping_mul(0x9e37_79b1);
     let hash = (hash ^ hash >> 15).wrapping_mul(0x85eb_ca77);
     hash ^ hash >> 13
-}
-
-/// What this kernel makes of these inputs.
-fn computed(kernel: &str, transform: &Transform, inputs: &[&[u8]]) -> Vec<Vec<u8>> {
-    let mask = |count: usize| u64::MAX >> (64 - count);
-    let sum = Sum {
-        rows: mask(transform.rows()),
-        columns: mask(transform.cols()),
-        inputs,
-        less: &[],
-        onto: Onto::Nothing,
-    };
-    let mut strips = vec![vec![0; inputs[0].len()]; transform.rows()];
-    let mut outputs: Vec<&mut [u8]> = strips.iter_mut().map(Vec::as_mut_slice).collect();
-    transform
-        .sum_on(kernel, &sum, &mut outputs)
-        .expect("a usable kernel");
-    strips
 }
 
 #[test]
