@@ -54,13 +54,12 @@ pub(crate) const fn multiply(a: u8, b: u8) -> u8 {
 }
 
 /// What doubling adds to an element's shifted bits where its highest one was set.
-#[cfg(any(test, target_arch = "x86_64"))]
 pub(crate) const REDUCE: u8 = POLYNOMIAL as u8;
 
 /// Elements kept off by this are doubled by adding `REDUCE` where the highest bit is *clear*: the
-/// result lies off by the same. (Its own highest bit is clear, so that elements keep theirs, and
-/// shifted it differs from itself by `REDUCE`, which is then always added once too often or not at
-/// all.) Look-ups of bytes give 0 where the highest bit is set, in one instruction.
+/// result lies off by the same. (Its own highest bit is clear, so that elements keep theirs. Shifted it
+/// differs from itself by `REDUCE`: so that is added once where the bit is set, and twice, which is not
+/// at all, where it is clear.) Look-ups of bytes give 0 where the highest bit is set, in one instruction.
 #[cfg(any(test, target_arch = "x86_64"))]
 pub(crate) const OFFSET: u8 = {
     let mut offset = 0;

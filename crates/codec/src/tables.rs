@@ -91,7 +91,7 @@ impl Tables {
 ///
 /// Made only by `Transform`, which has checked: `columns` ascending and none past the
 /// last, one input for each; `less` empty or as many as inputs; as many outputs (and
-/// strips to add to) as bits in `rows`, no bit of `rows` past the last row; every
+/// strips to add to) as bits in `rows`, at least one and none past the last row; every
 /// slice `len` bytes long.
 pub(crate) struct Job<'a, 'b> {
     pub(crate) tables: &'a Tables,

@@ -4,7 +4,8 @@
 //! (`arch/`), which is what lets the compiler use its instructions.
 //!
 //! Sources are read once per batch of output rows: the sums of a batch stay in
-//! registers while all columns pass by. An update reads each old and new content once and
+//! registers while all columns pass by, or a group of them where a kernel takes many columns in groups.
+//! An update reads each old and new content once and
 //! the parities once, and adds what has changed to all of them in that pass. Where more than one batch is needed, the
 //! strips are cut into blocks whose sources stay in the first-level cache between the
 //! batches. What remains of a strip after the last whole step goes to the plain code;
@@ -166,15 +167,11 @@ pub(crate) fn is_zero<V: Vector>(isa: V::Isa, bytes: &[u8]) -> bool {
 /// Every row has one coefficient: sum the inputs, then multiply once a row.
 #[inline(always)]
 fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
-    if job.rows == 0 {
-        return;
-    }
     let first = usize::from(*job.columns.first().unwrap_or(&0));
-    let plain = job
-        .tables
-        .coefficient(job.rows.trailing_zeros() as usize, first)
-        == 1;
+    let is_one = |row| job.tables.coefficient(row, first) == 1;
+    let plain = is_one(job.rows.trailing_zeros() as usize);
     let done = job.inputs.len() == 1
+        && !bits(job.rows).all(is_one)
         && match (plain, job.less.is_empty()) {
             (true, true) => one_column_of::<V, true, false>(isa, job, whole),
             (true, false) => one_column_of::<V, true, true>(isa, job, whole),
@@ -191,9 +188,10 @@ fn uniform<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
     }
 }
 
-/// One column into a few rows, as after a write to one strip: the factors stay in registers, and what
+/// One column into a few rows, as after a write to one strip: the factors are looked up once, and what
 /// is multiplied is made ready once for all rows. With `PLAIN` the first row's factor is 1; with
-/// `LESS` the input is the difference of two.
+/// `LESS` the input is the difference of two. No line is asked for: most often a block is all there
+/// is, and its end is near.
 #[inline(always)]
 fn one_column<V: Vector, const ROWS: usize, const PLAIN: bool, const LESS: bool>(
     isa: V::Isa,
@@ -284,9 +282,9 @@ fn panes<'p, 's: 'p>(
 /// The sum of all sources, for the rows of one coefficient each; or with `Q` the first two parities:
 /// the last column first, Q doubled before each next one is added.
 ///
-/// With `GROUPS` no more than `V::TOGETHER` sources are taken at a time, a pane of one after the other: strips most
-/// often lie a power of two apart, and then a set of the first-level cache gets a line of each. The
-/// outputs hold what is made so far.
+/// With `GROUPS` no more than `V::TOGETHER` sources are taken at a time where whole panes are made anew,
+/// a pane of each group after the other, and the outputs hold what is made so far. Strips most often
+/// lie a power of two apart, and then a set of the first-level cache gets a line of each source.
 #[inline(always)]
 fn sum_sources<
     V: Vector,

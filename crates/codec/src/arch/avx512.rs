@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::field::Nibbles;
+use crate::field::{self, Nibbles};
 use crate::tables::{Job, Tables};
 use crate::vector::{self, Vector};
 
@@ -120,7 +120,7 @@ impl Vector for Zmm {
         // SAFETY: a `Zmm` exists only where AVX-512 is.
         unsafe {
             let carry = _mm512_movepi8_mask(self.0);
-            let reduce = _mm512_maskz_mov_epi8(carry, _mm512_set1_epi8(0x1d));
+            let reduce = _mm512_maskz_mov_epi8(carry, _mm512_set1_epi8(field::REDUCE as i8));
             Zmm(_mm512_add_epi8(self.0, self.0)).xor3(Zmm(reduce), other)
         }
     }

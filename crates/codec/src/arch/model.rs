@@ -1,5 +1,6 @@
-//! For tests: what `avx512_gfni` does, said byte by byte, so that the ways which only that
-//! kernel takes through `vector` are tested on every machine, and under Miri.
+//! For tests: the arithmetic of `avx512_gfni`, said byte by byte, on the ways through `vector` that
+//! kernels of other machines take (its pairs and width, and doubling in groups), so that they are
+//! tested on every machine, and under Miri.
 
 use crate::tables::{Job, Tables};
 use crate::vector::{self, Vector};
@@ -33,7 +34,7 @@ impl Vector for Bytes {
     const LONG: bool = false;
     const SUMS_AHEAD_FROM: usize = vector::ALWAYS;
     const TOGETHER: usize = 3;
-    const DOUBLES: bool = false;
+    const DOUBLES: bool = true;
 
     fn zero(_: ()) -> Bytes {
         Bytes([0; 64])

@@ -2,7 +2,7 @@
 
 use std::arch::aarch64::*;
 
-use crate::field::Nibbles;
+use crate::field::{self, Nibbles};
 use crate::tables::{Job, Tables};
 use crate::vector::{self, Vector};
 
@@ -109,7 +109,7 @@ impl Vector for Quad {
         // SAFETY: a `Quad` exists only where NEON is.
         Quad(unsafe {
             let carry = vreinterpretq_u8_s8(vshrq_n_s8::<7>(vreinterpretq_s8_u8(self.0)));
-            let reduce = vandq_u8(carry, vdupq_n_u8(0x1d));
+            let reduce = vandq_u8(carry, vdupq_n_u8(field::REDUCE));
             let doubled = veorq_u8(vshlq_n_u8::<1>(self.0), reduce);
             veorq_u8(doubled, other.0)
         })

@@ -114,7 +114,7 @@ impl Sample {
             onto: match mode {
                 Mode::Replace => Onto::Nothing,
                 Mode::Accumulate => Onto::Outputs,
-                Mode::Update => Onto::Strips(&beneath),
+                Mode::Update | Mode::Beside => Onto::Strips(&beneath),
             },
         };
         self.transform
@@ -126,7 +126,7 @@ impl Sample {
             let held = match mode {
                 Mode::Replace => 0,
                 Mode::Accumulate => UNTOUCHED,
-                Mode::Update => BENEATH,
+                Mode::Update | Mode::Beside => BENEATH,
             };
             let right = (result.iter().zip(&self.expected[row])).all(|(r, e)| *r == e ^ held);
             assert!(
@@ -150,9 +150,11 @@ enum Mode {
     Accumulate,
     /// To other strips; the inputs are differences of two.
     Update,
+    /// To other strips.
+    Beside,
 }
 
-const MODES: [Mode; 3] = [Mode::Replace, Mode::Accumulate, Mode::Update];
+const MODES: [Mode; 4] = [Mode::Replace, Mode::Accumulate, Mode::Update, Mode::Beside];
 
 /// Every one of up to two vectors, and those around the steps of the kernels.
 fn lengths() -> impl Iterator<Item = usize> {
@@ -170,9 +172,9 @@ fn every_kernel_is_right_at_every_length() {
         let sample = Sample::new(&mut rng, rows, cols, &matrix, 1025);
         for kernel in kernels() {
             for len in lengths() {
-                let mode = MODES[len % 3];
+                let mode = MODES[len % 4];
                 sample.check(kernel, mode, sample.all_rows(), len, 0);
-                sample.check(kernel, MODES[(len + 1) % 3], sample.all_rows(), len, len);
+                sample.check(kernel, MODES[(len + 1) % 4], sample.all_rows(), len, len);
             }
         }
     }
@@ -187,10 +189,17 @@ fn a_little_of_everything() {
         let matrix = bytes(&mut rng, rows * cols);
         let sample = Sample::new(&mut rng, rows, cols, &matrix, 513);
         for kernel in kernels() {
-            for (mode, len) in MODES.into_iter().zip([513, 256, 70]) {
+            for (mode, len) in MODES.into_iter().zip([513, 256, 70, 300]) {
                 sample.check(kernel, mode, sample.all_rows(), len, rows);
             }
         }
+    }
+    // A pane in groups.
+    let mut pq = vec![1; 10];
+    pq.extend((0..10).map(power_of_two));
+    let sample = Sample::new(&mut rng, 2, 10, &pq, 4096 + 70);
+    for kernel in kernels() {
+        sample.check(kernel, Mode::Beside, sample.all_rows(), 4096 + 70, 0);
     }
 }
 
@@ -204,7 +213,7 @@ fn every_kernel_is_right_at_every_alignment() {
                 let len = [255, 256, 511, 512, 577][displaced % 5];
                 sample.check(
                     kernel,
-                    MODES[displaced % 3],
+                    MODES[displaced % 4],
                     sample.all_rows(),
                     len,
                     displaced,
@@ -245,7 +254,7 @@ fn every_number_of_rows_and_columns_is_right() {
             let matrix = bytes(&mut rng, rows * cols);
             let sample = Sample::new(&mut rng, rows, cols, &matrix, 580);
             for kernel in kernels() {
-                sample.check(kernel, MODES[size % 3], sample.all_rows(), 580, size);
+                sample.check(kernel, MODES[size % 4], sample.all_rows(), 580, size);
             }
         }
     }
@@ -271,18 +280,60 @@ fn sums_of_many_strips_are_right() {
     let mut rng = fastrand::Rng::with_seed(7);
     for cols in [7, 8, 9, 10, 12, 13, 19, 40, 41] {
         let ones = vec![1; cols];
+        let sevens = vec![7; cols];
         let powers: Vec<u8> = (0..cols).map(power_of_two).collect();
         let kinds = [
             (1, ones.clone()),
-            (1, vec![7; cols]),
+            (1, sevens.clone()),
+            (2, [ones.clone(), sevens].concat()),
             (2, [ones, powers].concat()),
         ];
         for (rows, matrix) in kinds {
             let sample = Sample::new(&mut rng, rows, cols, &matrix, 3 * 4096 + 640);
             for kernel in kernels() {
-                for (mode, len) in MODES.into_iter().zip([3 * 4096 + 640, 4096, 8192]) {
-                    sample.check(kernel, mode, sample.all_rows(), len, 0);
-                    sample.check(kernel, Mode::Replace, sample.all_rows(), len, cols);
+                for mode in MODES {
+                    sample.check(kernel, mode, sample.all_rows(), 3 * 4096 + 640, cols);
+                    sample.check(kernel, mode, 1 << (rows - 1), 8192, 0);
+                }
+            }
+        }
+    }
+}
+
+/// P and Q in blocks beside other rows, so that they begin in the middle of a strip too.
+#[test]
+fn p_and_q_among_many_rows_are_right() {
+    let mut rng = fastrand::Rng::with_seed(8);
+    for cols in [3, 9, 20] {
+        let (rows, len) = (7, 16_384);
+        let mut matrix = vec![1; cols];
+        matrix.extend((0..cols).map(power_of_two));
+        matrix.extend(bytes(&mut rng, (rows - 2) * cols));
+        let sample = Sample::new(&mut rng, rows, cols, &matrix, len);
+        for kernel in kernels() {
+            for mode in MODES {
+                sample.check(kernel, mode, 0b111_1011, len, 0);
+                sample.check(kernel, mode, sample.all_rows(), len, 3);
+            }
+        }
+    }
+}
+
+/// What a write to one strip does: any column, any rows, each way of adding.
+#[test]
+fn one_column_of_many_is_right_in_any_rows() {
+    let mut rng = fastrand::Rng::with_seed(9);
+    let (rows, cols, len) = (5, 4, 1200);
+    let mut matrix = vec![1; cols];
+    matrix.extend(bytes(&mut rng, (rows - 1) * cols));
+    matrix[2 * cols + 1] = 1;
+    for column in 0..cols {
+        let one: Vec<u8> = (0..rows).map(|row| matrix[row * cols + column]).collect();
+        let sample = Sample::new(&mut rng, rows, 1, &one, len);
+        for kernel in kernels() {
+            for mode in MODES {
+                for chosen in 1..1 << rows {
+                    sample.check(kernel, mode, chosen, len, column);
                 }
             }
         }
@@ -297,7 +348,7 @@ fn chosen_rows_go_to_the_outputs_in_order() {
         for kernel in kernels() {
             for _ in 0..40 {
                 let chosen = rng.u64(..) & sample.all_rows();
-                sample.check(kernel, MODES[rng.usize(..3)], chosen, 600, rng.usize(..64));
+                sample.check(kernel, MODES[rng.usize(..4)], chosen, 600, rng.usize(..64));
             }
         }
     }
@@ -383,8 +434,9 @@ fn chosen_columns_take_the_inputs_in_order() {
     for (rows, cols, matrix) in matrices(&mut rng) {
         let transform = Transform::new(rows, cols, &matrix);
         let inputs = noise(&mut rng, cols, 600);
-        for _ in 0..20 {
-            let columns = rng.u64(..) & low_bits(cols);
+        let singles = (0..cols).map(|col| 1 << col);
+        let some = std::iter::repeat_with(|| rng.u64(..) & low_bits(cols)).take(20);
+        for columns in singles.chain(some) {
             let kept = |col: usize| columns & (1 << col) != 0;
             let zeroed: Vec<Vec<u8>> = (0..cols)
                 .map(|col| {

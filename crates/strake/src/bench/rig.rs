@@ -57,6 +57,13 @@ impl Rig {
     pub fn new(plan: Plan) -> anyhow::Result<Rig> {
         let drives = plan.drives.iter().map(describe);
         let infos = drives.collect::<Result<Vec<_>, _>>()?;
+        if plan.missing > plan.drives.len() {
+            bail!(
+                "{} of {} drives cannot be missing: give fewer",
+                plan.missing,
+                plan.drives.len()
+            );
+        }
         let missing: Vec<usize> = (0..plan.missing).collect();
         let request = CreateArray {
             name: "bench".into(),
@@ -70,10 +77,11 @@ impl Rig {
         let volume_bytes = start.superblock.volume_size_bytes;
         let data = u64::from(start.superblock.data);
         let stripe_bytes = start.superblock.strip_size_bytes * data;
-        if matches!(plan.policy, Some(Consistency::Log | Consistency::LogAll)) {
+        let logs = start.superblock.consistency;
+        let (mut core, pool) = own_core()?;
+        if matches!(logs, Consistency::Log | Consistency::LogAll) {
             touch(&plan.drives[plan.missing..], start.superblock.areas.log)?;
         }
-        let (mut core, pool) = own_core()?;
         let present = plan.drives.iter().enumerate();
         let present = present.map(|(at, spec)| (at >= plan.missing).then(|| spec.clone()));
         let present = present.collect();
@@ -192,12 +200,17 @@ impl Rig {
     }
 }
 
-/// Writes everywhere in an area of drives: memory that is not there until it is touched would cost
-/// the first turn round a log several times what the log itself does.
+/// Writes everywhere in an area of drives of memory: what is not there until it is touched would cost
+/// the first turn round a log more than the log itself does.
 fn touch(drives: &[DriveSpec], area: Extent) -> anyhow::Result<()> {
     const PIECE_BYTES: u64 = 4 << 20;
     let piece = vec![0; PIECE_BYTES as usize];
-    for spec in drives {
+    let of_memory = |spec: &&DriveSpec| {
+        ["memory:", "paced:"]
+            .iter()
+            .any(|kind| spec.0.starts_with(kind))
+    };
+    for spec in drives.iter().filter(of_memory) {
         let drive = blocking(spec, false)?;
         for offset in (area.offset..area.end()).step_by(PIECE_BYTES as usize) {
             let bytes = PIECE_BYTES.min(area.end() - offset);

@@ -24,24 +24,34 @@ fn drives_of_a_kind_are_told_apart_and_the_same_when_asked_again() {
     assert!(two[0].parse().is_ok());
 }
 
+/// A RAID 5 of three small paced drives.
+fn plan(policy: Option<Consistency>, missing: usize) -> rig::Plan {
+    rig::Plan {
+        geometry: GeometryRequest {
+            level: Level::Raid5,
+            members: 3,
+            strip_size_bytes: None,
+            block_size_bytes: None,
+            group_size: None,
+            parity: None,
+        },
+        drives: rig::alike("paced:cm7/16", "64MiB", 3),
+        missing,
+        policy,
+    }
+}
+
+#[test]
+fn no_more_drives_are_missing_than_there_are() {
+    assert!(rig::Rig::new(plan(None, 1)).is_ok());
+    let refused = rig::Rig::new(plan(None, 4)).err().expect("4 of 3");
+    assert!(refused.to_string().contains("4 of 3 drives"));
+}
+
 /// A short run of a small array, to the end: nothing of the load is left under way.
 #[test]
 fn a_load_on_paced_drives_counts_what_the_drives_did() {
     let run = |policy, workload| {
-        let drives = rig::alike("paced:cm7/16", "64MiB", 3);
-        let plan = rig::Plan {
-            geometry: GeometryRequest {
-                level: Level::Raid5,
-                members: 3,
-                strip_size_bytes: None,
-                block_size_bytes: None,
-                group_size: None,
-                parity: None,
-            },
-            drives,
-            missing: 0,
-            policy: Some(policy),
-        };
         let load = load::Load {
             workload,
             block_bytes: 4096,
@@ -53,7 +63,8 @@ fn a_load_on_paced_drives_counts_what_the_drives_did() {
             part: 0,
             parts: 1,
         };
-        rig::Rig::new(plan).unwrap().run(&load).unwrap()
+        let mut rig = rig::Rig::new(plan(Some(policy), 0)).unwrap();
+        rig.run(&load).unwrap()
     };
     for policy in [Consistency::None, Consistency::Resync, Consistency::Log] {
         let measured = run(policy, Workload::Randread);
