@@ -114,7 +114,7 @@ pub struct EngineArgs {
     /// Requests under way
     #[arg(long, default_value_t = 128)]
     depth: usize,
-    /// `healthy`, `degraded` or `degraded:N`
+    /// `healthy`, `degraded[:N]` or `rebuilding[:N]`: without N members (1), or with as many new ones
     #[arg(long, default_value = "healthy")]
     state: String,
     /// Seconds measured, after one second of warming up
@@ -161,6 +161,7 @@ fn engine(args: &EngineArgs) -> anyhow::Result<report::Report> {
     }
     rig::pin(args.core)?;
     let drives = drives(args)?;
+    let (missing, rebuild) = state(&args.state)?;
     let plan = rig::Plan {
         geometry: GeometryRequest {
             level: level(&args.level)?,
@@ -171,7 +172,7 @@ fn engine(args: &EngineArgs) -> anyhow::Result<report::Report> {
             parity: args.parity,
         },
         drives,
-        missing: missing(&args.state)?,
+        missing,
         policy: args.policy.map(Policy::consistency),
     };
     let load = load::Load {
@@ -184,6 +185,7 @@ fn engine(args: &EngineArgs) -> anyhow::Result<report::Report> {
         fill: ["memory:", "paced:"]
             .iter()
             .any(|kind| args.drives[0].starts_with(kind)),
+        rebuild,
         part: 0,
         parts: 1,
     };
@@ -212,15 +214,18 @@ fn level(text: &str) -> anyhow::Result<Level> {
     Level::parse(text).with_context(|| format!("{text}: not a RAID level"))
 }
 
-fn missing(state: &str) -> anyhow::Result<usize> {
-    match state.split_once(':') {
-        None if state == "healthy" => Ok(0),
-        None if state == "degraded" => Ok(1),
-        Some(("degraded", count)) => count
-            .parse()
-            .with_context(|| format!("{state}: not a number of members")),
-        _ => bail!("{state}: give healthy, degraded or degraded:N"),
-    }
+/// Members that are missing at first, and whether they are rebuilt then.
+fn state(text: &str) -> anyhow::Result<(usize, bool)> {
+    let (name, count) = text.split_once(':').unwrap_or((text, "1"));
+    let rebuild = match name {
+        "healthy" if text == name => return Ok((0, false)),
+        "degraded" => false,
+        "rebuilding" => true,
+        _ => bail!("{text}: give healthy, degraded, degraded:N, rebuilding or rebuilding:N"),
+    };
+    let count = count.parse();
+    let count = count.with_context(|| format!("{text}: not a number of members"))?;
+    Ok((count, rebuild))
 }
 
 /// `null:5`, `memory:5:1GiB`, `paced:cm7/16:5:1GiB`, or paths.

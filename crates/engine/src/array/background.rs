@@ -3,7 +3,7 @@
 //! Each is a window that moves over the bands of the array. Bands below `next` that are not
 //! outstanding are done, so any number may be under way and end in any order. Resync goes before
 //! rebuild, rebuild before scrub; one moves at a time. While clients are busy the window narrows
-//! and pauses in proportion to what a band took, by the rebuild priority.
+//! by the rebuild priority, and below one band pauses in proportion to what a band took.
 
 use std::collections::BTreeSet;
 
@@ -107,6 +107,21 @@ impl Pass {
     fn at_end(&self) -> bool {
         self.next >= self.end && self.outstanding.is_empty()
     }
+}
+
+/// Bands under way while clients are busy, by the rebuild priority in per cent; below one a share of
+/// the time.
+///
+/// What clients lose is what the drives' queues hold of long work, so few bands cost much: of the
+/// default's 3, beside deep random reads of a RAID 5 4+1 of paced drives, clients feel 8 %, and the
+/// rebuild keeps a fifth of its drive's speed; of 8 they feel 18 %. So the lower half of the
+/// priorities is for few bands and pauses.
+fn busy_window(priority_percent: u8) -> f64 {
+    const EXPONENT: f64 = 2.4;
+    /// One band in a hundred times what it takes: even the least priority comes to an end.
+    const LEAST: f64 = 0.01;
+    let share = f64::from(priority_percent.clamp(1, 100)) / 100.0;
+    (WINDOW_IDLE as f64 * share.powf(EXPONENT)).max(LEAST)
 }
 
 /// Long work of one array.
@@ -390,13 +405,12 @@ impl Array {
         self.background.pass = Some(pass);
     }
 
-    /// How many bands may be under way now.
-    fn window(&self) -> usize {
-        let share = usize::from(self.meta.superblock().rebuild_priority.clamp(1, 100));
+    /// How many bands may be under way now; below one: for which share of the time one may.
+    fn window(&self) -> f64 {
         if self.clients_busy() {
-            (WINDOW_IDLE * share / 100).max(1)
+            busy_window(self.meta.superblock().rebuild_priority)
         } else {
-            WINDOW_IDLE
+            WINDOW_IDLE as f64
         }
     }
 
@@ -407,7 +421,7 @@ impl Array {
 
     fn pass_work(&mut self, out: &mut Vec<Action>) {
         for _ in 0..SKIPS_MAX {
-            let window = self.window();
+            let window = self.window().round().max(1.0) as usize;
             let Some(pass) = &self.background.pass else {
                 return;
             };
@@ -460,9 +474,8 @@ impl Array {
     }
 
     pub(super) fn background_op_ended(&mut self, end: OpEnd, out: &mut Vec<Action>) {
-        let share = u64::from(self.meta.superblock().rebuild_priority.clamp(1, 100));
         self.look_at_reads();
-        let busy = self.clients_busy();
+        let window = self.window();
         let now = self.now_ns;
         let Some(pass) = &mut self.background.pass else {
             return;
@@ -482,9 +495,9 @@ impl Array {
                 pass.failed.insert(end.band.0);
             }
         }
-        if busy && share < 100 && pass.outstanding.is_empty() {
+        if window < 1.0 && pass.outstanding.is_empty() {
             let took = now.saturating_sub(pass.step_started_ns).min(1_000_000_000);
-            pass.resume_ns = now + took * (100 - share) / share;
+            pass.resume_ns = now + (took as f64 * (1.0 / window - 1.0)) as u64;
         }
         self.measure_rate();
         self.background_step(out);
@@ -693,5 +706,19 @@ impl Array {
         for region in done {
             self.region_synced(region);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_while_clients_are_busy_grows_with_the_priority() {
+        let windows: Vec<f64> = (0..=100).map(busy_window).collect();
+        assert!(windows.is_sorted());
+        assert_eq!(windows[100], WINDOW_IDLE as f64);
+        assert_eq!(windows[50].round(), 3.0);
+        assert!(windows[0] > 0.0 && windows[25] < 1.0);
     }
 }

@@ -29,6 +29,8 @@ pub struct Load {
     pub seconds: f64,
     /// Write everything once before: fresh memory is not there until it is touched.
     pub fill: bool,
+    /// Missing members come back before, and are rebuilt meanwhile.
+    pub rebuild: bool,
     /// Of several cores that do the same this is the one of this number.
     pub part: usize,
     /// So many.
@@ -55,6 +57,8 @@ pub struct Measured {
     pub all_requests: u64,
     /// What paced drives were asked for by all of them.
     pub all_drives: Vec<PaceUse>,
+    /// Bytes of each member being rebuilt that were rebuilt in the measured time.
+    pub rebuilt_bytes: Option<u64>,
     /// Cores that did so.
     pub cores: usize,
 }
@@ -94,6 +98,9 @@ pub fn run(rig: &mut Rig, load: &Load) -> anyhow::Result<Measured> {
     if load.fill {
         fill(rig, span_bytes)?;
     }
+    if load.rebuild {
+        rig.rebuild()?;
+    }
     let blocks = span_bytes / load.block_bytes;
     let places = Places {
         next: blocks / load.parts as u64 * load.part as u64,
@@ -122,6 +129,7 @@ struct Begin {
     at: Instant,
     cpu: Duration,
     drives: Vec<PaceUse>,
+    rebuilt_bytes: Option<u64>,
 }
 
 impl<'a> Run<'a> {
@@ -157,6 +165,7 @@ impl<'a> Run<'a> {
             at: last,
             cpu: cpu_time(),
             drives: self.drives(),
+            rebuilt_bytes: self.rig.rebuilt_bytes()?,
         };
         let end = begin.at + Duration::from_secs_f64(self.load.seconds);
         let mut idle = Duration::ZERO;
@@ -170,6 +179,13 @@ impl<'a> Run<'a> {
         let worked = (elapsed - idle).as_secs_f64() / elapsed.as_secs_f64();
         let cpu = cpu.mul_f64(worked);
         let drives = self.drives_since(&begin.drives);
+        let rebuilt_bytes = match (begin.rebuilt_bytes, self.rig.rebuilt_bytes()?) {
+            (Some(before), Some(after)) => Some(after - before),
+            _ if self.load.rebuild => {
+                bail!("the rebuild was over before the time was: give larger drives")
+            }
+            _ => None,
+        };
         while self.clients.iter().any(|client| client.buffer.is_none()) {
             self.turn(&mut last, false, false)?;
         }
@@ -184,6 +200,7 @@ impl<'a> Run<'a> {
             drives,
             all_requests: self.all_requests,
             all_drives,
+            rebuilt_bytes,
             cores: 1,
         })
     }

@@ -164,6 +164,7 @@ fn small(args: &LogArgs, depth: usize) -> Load {
         warm_up_seconds: args.seconds / 2.0,
         seconds: args.seconds,
         fill: false,
+        rebuild: false,
         part: 0,
         parts: 1,
     }

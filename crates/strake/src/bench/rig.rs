@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 
 use anyhow::{Context, bail};
+use strake_engine::array::{Command, TaskKind};
 use strake_engine::format::areas::Extent;
 use strake_engine::format::superblock::Consistency;
-use strake_engine::layout::GeometryRequest;
-use strake_node::core::{Core, Mailbox, Message, Share};
+use strake_engine::layout::{GeometryRequest, MemberIndex};
+use strake_node::core::{AttachResult, Core, Mailbox, Message, Share, View};
 use strake_node::{CreateArray, make};
 use strake_reactor::buffer::Pool;
 use strake_reactor::drive::{DriveSpec, blocking, describe};
 use strake_reactor::ring::{RingConfig, RingPort};
+use uuid::Uuid;
 
 use super::load::{self, Load, Measured};
 
@@ -46,6 +48,8 @@ pub struct Rig {
     pub stripe_bytes: u64,
     /// Members that are there.
     pub drives: Vec<DriveSpec>,
+    /// Drives of the members that are not, from the first on.
+    absent: Vec<DriveSpec>,
 }
 
 impl Rig {
@@ -93,7 +97,64 @@ impl Rig {
             slot,
             volume_bytes,
             stripe_bytes,
-            drives: plan.drives.into_iter().skip(plan.missing).collect(),
+            drives: plan.drives[plan.missing..].to_vec(),
+            absent: plan.drives[..plan.missing].to_vec(),
+        })
+    }
+
+    /// Puts the missing members' drives back, as new ones: the rebuild begins.
+    ///
+    /// # Errors
+    /// A drive that cannot be opened; the engine refuses.
+    pub fn rebuild(&mut self) -> anyhow::Result<()> {
+        for (member, spec) in std::mem::take(&mut self.absent).into_iter().enumerate() {
+            let info = describe(&spec)?;
+            let command = Command::Replace {
+                member: MemberIndex(member as u16),
+                uuid: Uuid::new_v4(),
+                serial: info.serial,
+                size_bytes: info.size_bytes,
+                volatile: info.volatile_cache,
+            };
+            let (answer, answered) = mpsc::channel();
+            let reply = Box::new(move |result| {
+                // Heard below, until it is there.
+                let _ = answer.send(result);
+            });
+            let place = MemberIndex(member as u16);
+            let attach = Message::Attach(self.slot, place, spec.clone(), command, reply);
+            self.core.message(attach, 0);
+            let result = loop {
+                match answered.try_recv() {
+                    Ok(result) => break result,
+                    Err(_) => self.core.turn(),
+                };
+            };
+            match result {
+                AttachResult::Done => {}
+                AttachResult::Open(error) => return Err(error.into()),
+                AttachResult::Refused(error) => return Err(error.into()),
+                AttachResult::NotYet | AttachResult::Gone => {
+                    bail!("{}: the place of member {member} cannot be filled", spec.0)
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of each member that a rebuild has done; `None`: none is running.
+    ///
+    /// # Errors
+    /// The array is gone.
+    pub fn rebuilt_bytes(&mut self) -> anyhow::Result<Option<u64>> {
+        answered(|reply| {
+            let look = Box::new(move |view: Option<View<'_>>| {
+                let tasks = view.map(|view| view.engine.tasks()).unwrap_or_default();
+                let mut tasks = tasks.into_iter();
+                let rebuild = tasks.find(|task| task.kind == TaskKind::Rebuild);
+                reply(rebuild.map(|task| task.done_bytes));
+            });
+            self.core.message(Message::Look(self.slot, look), 0);
         })
     }
 
@@ -117,6 +178,7 @@ impl Rig {
         let parts = others.len() + 1;
         let load = |part| Load {
             fill: false,
+            rebuild: load.rebuild && part == 0,
             part,
             parts,
             ..*load
@@ -180,6 +242,7 @@ impl Rig {
             volume_bytes: like.volume_bytes,
             stripe_bytes: like.stripe_bytes,
             drives: Vec::new(),
+            absent: Vec::new(),
         })
     }
 

@@ -53,6 +53,9 @@ const DRIVE_BYTES: &str = "4GiB";
 /// Used of each array: beyond all caches, and so many stripes that requests seldom meet in one.
 const SPAN_BYTES: u64 = 4 << 30;
 
+/// A rebuild of that share of its drive's writes is as fast as the drive: the others have time left.
+const DRIVE_IS_LIMIT_PERCENT: f64 = 90.0;
+
 /// All that was measured.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -79,8 +82,10 @@ struct Share {
     measured: Side,
     /// Requests of this size a second that the drives allow, or that the other load reaches.
     theory_iops: f64,
-    /// Measured ÷ theory, in per cent.
+    /// Measured ÷ theory, in per cent; where drives' writes are compared with, of the rebuild.
     share_percent: Spread,
+    /// Bytes a second that were rebuilt meanwhile.
+    rebuilt_per_second: Option<Spread>,
     bar_percent: Option<f64>,
     /// Whether the bar is kept; `None` where there is none, or something of this machine was the
     /// limit of what was measured or of what it is compared with.
@@ -156,7 +161,24 @@ fn measure(
         let (sample, bytes) = sample(args, kind, figure, load)?;
         let other = match figure.against {
             Against::Drives => None,
-            Against::Healthy => Some(Shape { missing: 0, ..load }),
+            Against::DriveWrites => {
+                let written = sample.rebuilt_per_second();
+                let written = written.context("a rebuild is measured where one is running")?;
+                shares.push(written / (1e9 / model.write_ns(1, true)) * 100.0);
+                theories.push(1e9 / model.write_ns(bytes, true));
+                samples.push(sample);
+                block_bytes = bytes;
+                continue;
+            }
+            Against::Healthy => Some(Shape {
+                missing: 0,
+                rebuild: false,
+                ..load
+            }),
+            Against::NoRebuild => Some(Shape {
+                rebuild: false,
+                ..load
+            }),
             Against::WholeStripes => Some(Shape {
                 block: Block::Stripe,
                 bytes_under_way: Some(figure.depth as u64 * bytes),
@@ -179,10 +201,17 @@ fn measure(
     }
     let measured = Side::new(&samples);
     let mut limit = measured.limit();
+    let rebuilt: Vec<f64> = samples
+        .iter()
+        .filter_map(Sample::rebuilt_per_second)
+        .collect();
     if !others.is_empty() {
         limit = limit.max(Side::new(&others).limit());
     }
     let share_percent = Spread::of(shares.into_iter());
+    if figure.against == Against::DriveWrites && share_percent.median >= DRIVE_IS_LIMIT_PERCENT {
+        limit = Limit::Drives;
+    }
     let spoiled = matches!(limit, Limit::Core | Limit::Others);
     let bar = figure.bar_percent.filter(|_| !spoiled);
     Ok(Share {
@@ -196,6 +225,7 @@ fn measure(
         theory_iops: Spread::of(theories.into_iter()).median,
         holds: bar.map(|bar| share_percent.median >= bar),
         share_percent,
+        rebuilt_per_second: (!rebuilt.is_empty()).then(|| Spread::of(rebuilt.into_iter())),
         bar_percent: figure.bar_percent,
         limit,
     })
@@ -205,6 +235,7 @@ fn measure(
 #[derive(Clone, Copy)]
 struct Shape {
     missing: usize,
+    rebuild: bool,
     block: Block,
     /// Instead of the figure's depth: as many requests as have so many bytes.
     bytes_under_way: Option<u64>,
@@ -214,6 +245,7 @@ impl Shape {
     fn of(figure: &Figure) -> Shape {
         Shape {
             missing: figure.missing,
+            rebuild: figure.rebuild,
             block: figure.block,
             bytes_under_way: None,
         }
@@ -250,6 +282,7 @@ fn sample(
         warm_up_seconds: args.seconds / 2.0,
         seconds: args.seconds,
         fill: false,
+        rebuild: load.rebuild,
         part: 0,
         parts: 1,
     };

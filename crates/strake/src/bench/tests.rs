@@ -62,6 +62,7 @@ fn a_load_on_paced_drives_counts_what_the_drives_did() {
             warm_up_seconds: 0.05,
             seconds: 0.1,
             fill: false,
+            rebuild: false,
             part: 0,
             parts: 1,
         };
@@ -139,4 +140,49 @@ fn a_time_that_cannot_be_measured_is_refused() {
         assert!(!is_time(seconds), "{seconds}");
     }
     assert!(is_time(0.1));
+}
+
+#[test]
+fn states_are_healthy_degraded_and_rebuilding() {
+    assert_eq!(state("healthy").unwrap(), (0, false));
+    assert_eq!(state("degraded").unwrap(), (1, false));
+    assert_eq!(state("degraded:2").unwrap(), (2, false));
+    assert_eq!(state("rebuilding").unwrap(), (1, true));
+    assert_eq!(state("rebuilding:3").unwrap(), (3, true));
+    for wrong in ["", "healthy:1", "degraded:", "degraded:-1", "rebuilt"] {
+        let refused = state(wrong).expect_err(wrong).to_string();
+        assert!(refused.starts_with(&format!("{wrong}: ")), "{refused}");
+    }
+}
+
+#[test]
+fn what_is_rebuilt_beside_a_load_is_counted_while_the_rebuild_lasts() {
+    let load = |rebuild| load::Load {
+        workload: Workload::Randread,
+        block_bytes: 4096,
+        depth: 4,
+        span_bytes: 16 << 20,
+        warm_up_seconds: 0.1,
+        seconds: 0.3,
+        fill: false,
+        rebuild,
+        part: 0,
+        parts: 1,
+    };
+    let mut rig = rig::Rig::new(plan("paced:cm7/1000", None, 1)).unwrap();
+    assert_eq!(rig.run(&load(false)).unwrap().rebuilt_bytes, None);
+    let measured = rig.run(&load(true)).unwrap();
+    let rebuilt = measured.rebuilt_bytes.expect("a rebuild");
+    assert!(measured.requests > 0 && rebuilt > 0);
+    // What the new drive's pace allows, and what was under way.
+    let most = 6.75e6 * measured.elapsed.as_secs_f64() + (1 << 20) as f64;
+    assert!((rebuilt as f64) < most, "{rebuilt} of {most}");
+
+    let mut rig = rig::Rig::new(plan("paced:cm7/3", None, 1)).unwrap();
+    rig.rebuild().unwrap();
+    while rig.rebuilt_bytes().unwrap().is_some() {
+        rig.core.turn();
+    }
+    let over = rig.run(&load(true)).err().expect("nothing to rebuild");
+    assert!(over.to_string().contains("larger drives"), "{over}");
 }

@@ -27,6 +27,7 @@ pub struct Sample {
     /// Share of the drives' time, their mean.
     busy: f64,
     asked: Asked,
+    rebuilt_per_second: Option<f64>,
 }
 
 /// What one request asked of all drives together. Nothing is known of memory drives.
@@ -130,6 +131,7 @@ impl Sample {
             taken_away: measured.taken_away.as_secs_f64() / seconds,
             busy: busy_ns.sum::<u64>() as f64 / 1e9 / seconds / drives,
             asked: Asked::of(&measured.all_drives, all_requests),
+            rebuilt_per_second: measured.rebuilt_bytes.map(|bytes| bytes as f64 / seconds),
         }
     }
 }
@@ -138,6 +140,11 @@ impl Sample {
     /// Requests a second.
     pub fn requests_per_second(&self) -> f64 {
         self.requests_per_second
+    }
+
+    /// Bytes a second of each member that was rebuilt meanwhile.
+    pub fn rebuilt_per_second(&self) -> Option<f64> {
+        self.rebuilt_per_second
     }
 }
 

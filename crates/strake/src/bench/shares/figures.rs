@@ -60,6 +60,10 @@ pub enum Against {
     Drives,
     /// The same load with no member missing.
     Healthy,
+    /// The same load with the members still missing.
+    NoRebuild,
+    /// Sequential writes of the drive that is rebuilt; the figure is the rebuild's.
+    DriveWrites,
     /// The same array written in whole stripes, with as many bytes under way.
     WholeStripes,
 }
@@ -69,6 +73,8 @@ impl Against {
         match self {
             Against::Drives => "drives",
             Against::Healthy => "healthy",
+            Against::NoRebuild => "no rebuild",
+            Against::DriveWrites => "drive's writes",
             Against::WholeStripes => "whole stripes",
         }
     }
@@ -80,6 +86,8 @@ pub struct Figure {
     pub name: &'static str,
     pub array: Geometry,
     pub missing: usize,
+    /// The missing ones are rebuilt.
+    pub rebuild: bool,
     pub policy: Consistency,
     pub workload: Workload,
     pub block: Block,
@@ -138,6 +146,7 @@ const STRIPES: Figure = Figure {
     name: "whole-stripe write",
     array: R5,
     missing: 0,
+    rebuild: false,
     policy: Consistency::None,
     workload: Workload::Write,
     block: Block::Stripe,
@@ -208,7 +217,34 @@ const DEGRADED_RANDOM_READS: Figure = Figure {
     ..RANDOM_READS
 };
 
-pub const FIGURES: [Figure; 19] = [
+const REBUILDS: Figure = Figure {
+    name: "rebuild of one drive, idle",
+    missing: 1,
+    rebuild: true,
+    depth: 0,
+    against: Against::DriveWrites,
+    published: "3.18 GB/s",
+    bar_percent: Some(97.0),
+    ..STRIPES
+};
+const REBUILDS_UNDER_LOAD: Figure = Figure {
+    name: "rebuild under random reads, 4 KiB",
+    workload: Workload::Randread,
+    block: Block::Bytes(4096),
+    depth: DEPTH_RANDOM,
+    published: "316 MB/s",
+    bar_percent: Some(15.0),
+    ..REBUILDS
+};
+const READS_UNDER_REBUILD: Figure = Figure {
+    name: "random read, 4 KiB, under a rebuild",
+    against: Against::NoRebuild,
+    published: "-",
+    bar_percent: Some(90.0),
+    ..REBUILDS_UNDER_LOAD
+};
+
+pub const FIGURES: [Figure; 27] = [
     STRIPES,
     Figure {
         array: R6,
@@ -262,5 +298,41 @@ pub const FIGURES: [Figure; 19] = [
     Figure {
         array: R6,
         ..DEGRADED_RANDOM_READS
+    },
+    REBUILDS,
+    Figure {
+        array: R6,
+        ..REBUILDS
+    },
+    REBUILDS_UNDER_LOAD,
+    READS_UNDER_REBUILD,
+    Figure {
+        array: R6,
+        ..REBUILDS_UNDER_LOAD
+    },
+    Figure {
+        array: R6,
+        ..READS_UNDER_REBUILD
+    },
+    Figure {
+        name: "whole-stripe read, rebuilding",
+        array: R6,
+        missing: 1,
+        block: Block::Stripe,
+        rebuild: true,
+        against: Against::Healthy,
+        published: "87 %",
+        bar_percent: Some(90.0),
+        ..READS
+    },
+    Figure {
+        name: "whole-stripe write, rebuilding",
+        array: R6,
+        missing: 1,
+        rebuild: true,
+        against: Against::Healthy,
+        published: "94 %",
+        bar_percent: Some(95.0),
+        ..STRIPES
     },
 ];

@@ -65,6 +65,9 @@ impl Share {
             measured.idle.median * 100.0,
             measured.asked.text()
         );
+        if let Some(rebuilt) = &self.rebuilt_per_second {
+            println!("    rebuilt meanwhile: {:.1} MB/s", rebuilt.median / 1e6);
+        }
         match self.limit {
             Limit::Drives | Limit::Depth => {}
             Limit::Core => {

@@ -9,6 +9,7 @@ fn sample(requests_per_second: f64, drive_us: f64, busy: f64) -> Sample {
         idle: 0.2,
         taken_away: 0.0,
         busy,
+        rebuilt_per_second: None,
         asked: Asked {
             drive_us,
             written_bytes: drive_us * 1000.0,
