@@ -102,7 +102,7 @@ pub struct Scrub {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetArray {
-    /// Share of the drives that a rebuild may take, 1 to 100.
+    /// How much a rebuild may take while clients are busy, 1 to 100.
     #[serde(default)]
     pub rebuild_priority_percent: Option<u8>,
     /// What keeps parity true over a crash. The log can be chosen when no resync is left to do.
@@ -387,7 +387,7 @@ pub struct ArrayDetail {
     pub counters: Option<Counters>,
     /// Parity kernel in use; empty when not running.
     pub kernel: String,
-    /// Share of the drives that a rebuild may take, 1 to 100; 0 when not running.
+    /// How much a rebuild may take while clients are busy, 1 to 100; 0 when not running.
     pub rebuild_priority_percent: u8,
     /// Exports configured.
     pub exports: Vec<Export>,

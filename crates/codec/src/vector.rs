@@ -274,7 +274,8 @@ fn uniform_of<V: Vector, const PLAIN: bool>(isa: V::Isa, job: &mut Job<'_, '_>, 
     }
 }
 
-/// Bytes of a strip that sums look up at a time: within them nothing is checked any more.
+/// Bytes of a strip that sums look up at a time. Where P or P and Q are made anew nothing is checked
+/// within them any more.
 const PANE_BYTES: usize = 4096;
 
 /// Bytes of a strip that products look up at a time. What is smaller goes to the plain code.
@@ -360,7 +361,7 @@ fn sum_sources<
 /// Within the pane nothing is checked and nothing chosen, which took 8+2 on a Zen 3 core (AVX2) from
 /// 40 to 43 GB/s in cache, and from 49 to 55 where strips do not lie a power of two apart.
 ///
-/// With `GROUPS` no more than `V::TOGETHER` sources are taken at a time, a pane of each group after the
+/// With `GROUPS` (what is added to strips or to the outputs is made in one go) no more than `V::TOGETHER` sources are taken at a time, a pane of each group after the
 /// other, and the outputs hold what is made so far. Strips most often lie a power of two apart, and
 /// then a set of the first-level cache gets a line of each source.
 #[inline(always)]
@@ -548,7 +549,7 @@ fn general<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>, whole: usize) {
         whole
     } else {
         let sources = job.inputs.len() + job.less.len();
-        (BLOCK_BYTES / sources).next_multiple_of(PIECE_BYTES)
+        (BLOCK_BYTES / sources / PIECE_BYTES * PIECE_BYTES).max(PIECE_BYTES)
     };
     let mut start = 0;
     while start < whole {

@@ -189,7 +189,8 @@ fn engine(args: &EngineArgs) -> anyhow::Result<report::Report> {
         part: 0,
         parts: 1,
     };
-    let allowed = paced(args).and_then(|model| {
+    // What a rebuild leaves of the drives is not arithmetic.
+    let allowed = paced(args).filter(|_| !rebuild).and_then(|model| {
         let shape = plan.geometry.shape().ok()?;
         let block_bytes = load.block_bytes;
         theory::allowed(&shape, plan.missing, model, load.workload, block_bytes)
@@ -223,8 +224,12 @@ fn state(text: &str) -> anyhow::Result<(usize, bool)> {
         "rebuilding" => true,
         _ => bail!("{text}: give healthy, degraded, degraded:N, rebuilding or rebuilding:N"),
     };
-    let count = count.parse();
-    let count = count.with_context(|| format!("{text}: not a number of members"))?;
+    let count: usize = count
+        .parse()
+        .with_context(|| format!("{text}: not a number of members"))?;
+    if rebuild && count == 0 {
+        bail!("{text}: give at least 1 member");
+    }
     Ok((count, rebuild))
 }
 

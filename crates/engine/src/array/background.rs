@@ -79,14 +79,18 @@ struct Pass {
     members: Vec<MemberIndex>,
     /// No new bands: the pass ends when the outstanding ones have.
     draining: bool,
+    /// A pause ends then, or when clients have been idle for a while.
     resume_ns: u64,
+    /// During a pause: when to look at the clients again.
+    look_ns: u64,
     next_save_ns: u64,
     saving: Saving,
     mismatches: u64,
     repaired: u64,
     rate_from: (u64, u64),
     rate_bytes: u64,
-    step_started_ns: u64,
+    /// When the last band began.
+    band_started_ns: u64,
 }
 
 /// A flush of the refilled members under way, before progress (or the end) is recorded.
@@ -112,16 +116,18 @@ impl Pass {
 /// Bands under way while clients are busy, by the rebuild priority in per cent; below one a share of
 /// the time.
 ///
-/// What clients lose is what the drives' queues hold of long work, so few bands cost much: of the
-/// default's 3, beside deep random reads of a RAID 5 4+1 of paced drives, clients feel 8 %, and the
-/// rebuild keeps a fifth of its drive's speed; of 8 they feel 18 %. So the lower half of the
-/// priorities is for few bands and pauses.
+/// What clients lose is what the drives' queues hold of long work, so few bands cost much: beside
+/// deep random reads of paced drives the default's 3 leave clients nine tenths and the rebuild a sixth
+/// to a fifth of its drive's speed (`strake bench shares --only under`). So half of the priorities is
+/// for at most 3 bands, and the lowest third for pauses.
 fn busy_window(priority_percent: u8) -> f64 {
     const EXPONENT: f64 = 2.4;
-    /// One band in a hundred times what it takes: even the least priority comes to an end.
-    const LEAST: f64 = 0.01;
     let share = f64::from(priority_percent.clamp(1, 100)) / 100.0;
-    (WINDOW_IDLE as f64 * share.powf(EXPONENT)).max(LEAST)
+    let one_band = (WINDOW_IDLE as f64).powf(-1.0 / EXPONENT);
+    if share < one_band {
+        return share / one_band;
+    }
+    WINDOW_IDLE as f64 * share.powf(EXPONENT)
 }
 
 /// Long work of one array.
@@ -188,7 +194,7 @@ impl Background {
         match &self.pass {
             // The end of the flush goes on.
             Some(pass) if pass.saving != Saving::No => None,
-            Some(pass) if pass.outstanding.is_empty() => Some(pass.resume_ns),
+            Some(pass) if pass.outstanding.is_empty() => Some(pass.resume_ns.min(pass.look_ns)),
             // Completions go on; only a rebuild has progress to save meanwhile.
             Some(pass) if pass.kind != TaskKind::Rebuild => None,
             Some(pass) => Some(pass.next_save_ns),
@@ -248,13 +254,14 @@ impl Array {
             members: Vec::new(),
             draining: false,
             resume_ns: 0,
+            look_ns: u64::MAX,
             next_save_ns: self.now_ns + SAVE_EVERY_NS,
             saving: Saving::No,
             mismatches: 0,
             repaired: 0,
             rate_from: (self.now_ns, meta::bytes_below(&self.geometry, start)),
             rate_bytes: 0,
-            step_started_ns: self.now_ns,
+            band_started_ns: self.now_ns,
         }
     }
 
@@ -422,16 +429,22 @@ impl Array {
     fn pass_work(&mut self, out: &mut Vec<Action>) {
         for _ in 0..SKIPS_MAX {
             let window = self.window().round().max(1.0) as usize;
-            let Some(pass) = &self.background.pass else {
+            let busy = self.clients_busy();
+            let Some(pass) = &mut self.background.pass else {
                 return;
             };
+            let paused = busy && self.now_ns < pass.resume_ns;
+            if paused {
+                pass.look_ns = self.now_ns + BUSY_NS;
+            }
+            let pass = self.background.pass.as_ref().expect("runs");
             let urgent = self.wants_resync() || self.wants_rebuild();
             let wait = pass.draining
                 || pass.kind == TaskKind::Scrub && urgent
                 || pass.next >= pass.end
                 || pass.outstanding.len() >= window
                 || pass.failed.len() >= FAILED_MAX
-                || self.now_ns < pass.resume_ns;
+                || paused;
             if wait {
                 return;
             }
@@ -444,9 +457,7 @@ impl Array {
             let pass = self.background.pass.as_mut().expect("runs");
             pass.outstanding.insert(band.0);
             pass.next += 1;
-            if pass.outstanding.len() == 1 {
-                pass.step_started_ns = self.now_ns;
-            }
+            pass.band_started_ns = self.now_ns;
             let purpose = match kind {
                 TaskKind::Resync => Purpose::Resync,
                 TaskKind::Rebuild => Purpose::Rebuild,
@@ -496,7 +507,7 @@ impl Array {
             }
         }
         if window < 1.0 && pass.outstanding.is_empty() {
-            let took = now.saturating_sub(pass.step_started_ns).min(1_000_000_000);
+            let took = now.saturating_sub(pass.band_started_ns).min(1_000_000_000);
             pass.resume_ns = now + (took as f64 * (1.0 / window - 1.0)) as u64;
         }
         self.measure_rate();
@@ -715,10 +726,11 @@ mod tests {
 
     #[test]
     fn the_window_while_clients_are_busy_grows_with_the_priority() {
-        let windows: Vec<f64> = (0..=100).map(busy_window).collect();
-        assert!(windows.is_sorted());
-        assert_eq!(windows[100], WINDOW_IDLE as f64);
-        assert_eq!(windows[50].round(), 3.0);
-        assert!(windows[0] > 0.0 && windows[25] < 1.0);
+        let windows: Vec<f64> = (1..=100).map(busy_window).collect();
+        assert!(windows.is_sorted_by(|a, b| a < b));
+        assert_eq!(busy_window(100), WINDOW_IDLE as f64);
+        assert_eq!(busy_window(50).round(), 3.0);
+        assert!(busy_window(31) < 1.0 && busy_window(32) > 1.0);
+        assert!(busy_window(1) > 0.03);
     }
 }

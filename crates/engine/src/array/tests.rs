@@ -834,3 +834,47 @@ fn a_write_cut_short_in_a_region_that_is_believed_makes_missing_blocks_suspect()
     assert_eq!(bench.array.region_counts()[3], 1);
     assert!(missing(&bench));
 }
+
+#[test]
+fn long_work_pauses_while_clients_are_busy_and_no_longer() {
+    const MS: u64 = 1_000_000;
+    let reads = |bench: &Bench| {
+        let sorts = bench.pending.iter().map(|io| bench.sort(io));
+        sorts.filter(|&sort| sort == Sort::Read).count()
+    };
+    let mut superblock = superblock(Level::Raid5, 3, STRIP);
+    superblock.rebuild_priority = 10;
+    let regions = RegionMap::new(superblock.regions());
+    let mut bench = Bench::from(superblock, regions);
+    bench.end_all();
+    let unwritten = bench.array.superblock().volume_size_bytes - 4096;
+    for offset in (0..unwritten - (1 << 20)).step_by(STRIP as usize) {
+        bench.submit(Operation::Write, offset, 4096);
+        bench.end_all();
+    }
+    bench.command(Command::Scrub { repair: false });
+    let one_band = bench.pending.len();
+    assert_eq!((bench.sorts(), one_band), (vec![Sort::Read], 3));
+
+    // A band that took one millisecond is followed by a pause of some two.
+    bench.tick(MS);
+    bench.end_round();
+    assert_eq!(reads(&bench), 0);
+    bench.tick(2 * MS);
+    assert_eq!(reads(&bench), 0);
+    bench.tick(5 * MS);
+    assert_eq!(reads(&bench), one_band);
+
+    // One that took a second is followed by two, but not when clients have gone.
+    for ms in (40..=1000).step_by(40) {
+        bench.submit(Operation::Read, unwritten, 4096);
+        bench.tick(ms * MS);
+    }
+    bench.end_round();
+    bench.tick(1001 * MS);
+    assert_eq!(reads(&bench), 0);
+    let next = bench.array.next_tick_ns().expect("the scrub goes on");
+    assert!((1001 * MS..=1060 * MS).contains(&next), "{next}");
+    bench.tick(1100 * MS);
+    assert_eq!(reads(&bench), 16 * one_band);
+}

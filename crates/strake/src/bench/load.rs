@@ -55,7 +55,7 @@ pub struct Measured {
     pub drives: Vec<PaceUse>,
     /// Every request, those before and after the measured time too: none was under way at either end.
     pub all_requests: u64,
-    /// What paced drives were asked for by all of them.
+    /// What paced drives were asked for by all of them, and by a rebuild beside them.
     pub all_drives: Vec<PaceUse>,
     /// Bytes of each member being rebuilt that were rebuilt in the measured time.
     pub rebuilt_bytes: Option<u64>,
@@ -99,6 +99,9 @@ pub fn run(rig: &mut Rig, load: &Load) -> anyhow::Result<Measured> {
         fill(rig, span_bytes)?;
     }
     if load.rebuild {
+        if load.fill {
+            rig.touch_absent()?;
+        }
         rig.rebuild()?;
     }
     let blocks = span_bytes / load.block_bytes;
@@ -179,10 +182,11 @@ impl<'a> Run<'a> {
         let worked = (elapsed - idle).as_secs_f64() / elapsed.as_secs_f64();
         let cpu = cpu.mul_f64(worked);
         let drives = self.drives_since(&begin.drives);
-        let rebuilt_bytes = match (begin.rebuilt_bytes, self.rig.rebuilt_bytes()?) {
-            (Some(before), Some(after)) => Some(after - before),
+        let rebuilt = (begin.rebuilt_bytes, self.rig.rebuilt_bytes()?);
+        let rebuilt_bytes = match rebuilt {
+            (Some(before), Some(after)) if after >= before => Some(after - before),
             _ if self.load.rebuild => {
-                bail!("the rebuild was over before the time was: give larger drives")
+                bail!("no rebuild ran for the whole time: give larger drives, or fewer seconds")
             }
             _ => None,
         };

@@ -32,6 +32,8 @@ pub struct Report {
     idle: f64,
     /// Of the requests a second that paced drives allow, where that is known.
     share_of_theory: Option<f64>,
+    /// Bytes a second of each member being rebuilt.
+    rebuilt_per_second: Option<f64>,
     /// Paced drives: share of the time in which each was busy.
     drives_busy: Vec<f64>,
 }
@@ -85,6 +87,7 @@ impl Report {
             cpu_ns_per_io: measured.cpu.as_nanos() as f64 / measured.requests.max(1) as f64,
             idle: measured.idle.as_secs_f64() / seconds / measured.cores as f64,
             share_of_theory: allowed.map(|allowed| iops / allowed),
+            rebuilt_per_second: measured.rebuilt_bytes.map(|bytes| bytes as f64 / seconds),
             drives_busy: busy.collect(),
         }
     }
@@ -113,6 +116,12 @@ impl Report {
             "  latency µs: mean {:.1}  p50 {:.1}  p99 {:.1}  p99.9 {:.1}  p99.99 {:.1}",
             lat.mean, lat.p50, lat.p99, lat.p99_9, lat.p99_99
         );
+        if let Some(rebuilt) = self.rebuilt_per_second {
+            println!(
+                "  rebuilt meanwhile: {:.1} MB/s of each new member",
+                rebuilt / 1e6
+            );
+        }
         if let Some(share) = self.share_of_theory {
             println!("  {:.1} % of what the drives allow", share * 100.0);
         }

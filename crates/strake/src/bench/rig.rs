@@ -50,6 +50,8 @@ pub struct Rig {
     pub drives: Vec<DriveSpec>,
     /// Drives of the members that are not, from the first on.
     absent: Vec<DriveSpec>,
+    /// Where members have their data.
+    data: Extent,
 }
 
 impl Rig {
@@ -81,6 +83,7 @@ impl Rig {
         let volume_bytes = start.superblock.volume_size_bytes;
         let data = u64::from(start.superblock.data);
         let stripe_bytes = start.superblock.strip_size_bytes * data;
+        let data_area = start.superblock.areas.data;
         let logs = start.superblock.consistency;
         let (mut core, pool) = own_core()?;
         if matches!(logs, Consistency::Log | Consistency::LogAll) {
@@ -99,7 +102,16 @@ impl Rig {
             stripe_bytes,
             drives: plan.drives[plan.missing..].to_vec(),
             absent: plan.drives[..plan.missing].to_vec(),
+            data: data_area,
         })
+    }
+
+    /// As filling the volume does for the members that are there.
+    ///
+    /// # Errors
+    /// A drive that cannot be written.
+    pub fn touch_absent(&self) -> anyhow::Result<()> {
+        touch(&self.absent, self.data)
     }
 
     /// Puts the missing members' drives back, as new ones: the rebuild begins.
@@ -127,7 +139,8 @@ impl Rig {
             let result = loop {
                 match answered.try_recv() {
                     Ok(result) => break result,
-                    Err(_) => self.core.turn(),
+                    Err(mpsc::TryRecvError::Empty) => self.core.turn(),
+                    Err(gone) => return Err(gone).context("the core did not answer"),
                 };
             };
             match result {
@@ -243,6 +256,7 @@ impl Rig {
             stripe_bytes: like.stripe_bytes,
             drives: Vec::new(),
             absent: Vec::new(),
+            data: like.data,
         })
     }
 
@@ -303,6 +317,7 @@ enum Joiner {
 struct Shape {
     volume_bytes: u64,
     stripe_bytes: u64,
+    data: Extent,
 }
 
 impl Shape {
@@ -310,6 +325,7 @@ impl Shape {
         Shape {
             volume_bytes: rig.volume_bytes,
             stripe_bytes: rig.stripe_bytes,
+            data: rig.data,
         }
     }
 }

@@ -77,11 +77,12 @@ struct Share {
     block_bytes: u64,
     /// What is compared with.
     against: &'static str,
-    /// The published share, in per cent, as it is told.
+    /// The published share in per cent, or speed, as it is told.
     published: &'static str,
     measured: Side,
-    /// Requests of this size a second that the drives allow, or that the other load reaches.
-    theory_iops: f64,
+    /// Requests of this size a second that the drives allow, or that the other load reaches; none
+    /// where it is the rebuild that is measured.
+    theory_iops: Option<f64>,
     /// Measured ÷ theory, in per cent; where drives' writes are compared with, of the rebuild.
     share_percent: Spread,
     /// Bytes a second that were rebuilt meanwhile.
@@ -165,7 +166,6 @@ fn measure(
                 let written = sample.rebuilt_per_second();
                 let written = written.context("a rebuild is measured where one is running")?;
                 shares.push(written / (1e9 / model.write_ns(1, true)) * 100.0);
-                theories.push(1e9 / model.write_ns(bytes, true));
                 samples.push(sample);
                 block_bytes = bytes;
                 continue;
@@ -209,7 +209,8 @@ fn measure(
         limit = limit.max(Side::new(&others).limit());
     }
     let share_percent = Spread::of(shares.into_iter());
-    if figure.against == Against::DriveWrites && share_percent.median >= DRIVE_IS_LIMIT_PERCENT {
+    let drive_is_limit = share_percent.median >= DRIVE_IS_LIMIT_PERCENT;
+    if figure.against == Against::DriveWrites && drive_is_limit && limit == Limit::Depth {
         limit = Limit::Drives;
     }
     let spoiled = matches!(limit, Limit::Core | Limit::Others);
@@ -222,7 +223,7 @@ fn measure(
         against: figure.against.name(),
         published: figure.published,
         measured,
-        theory_iops: Spread::of(theories.into_iter()).median,
+        theory_iops: (!theories.is_empty()).then(|| Spread::of(theories.into_iter()).median),
         holds: bar.map(|bar| share_percent.median >= bar),
         share_percent,
         rebuilt_per_second: (!rebuilt.is_empty()).then(|| Spread::of(rebuilt.into_iter())),

@@ -149,7 +149,14 @@ fn states_are_healthy_degraded_and_rebuilding() {
     assert_eq!(state("degraded:2").unwrap(), (2, false));
     assert_eq!(state("rebuilding").unwrap(), (1, true));
     assert_eq!(state("rebuilding:3").unwrap(), (3, true));
-    for wrong in ["", "healthy:1", "degraded:", "degraded:-1", "rebuilt"] {
+    for wrong in [
+        "",
+        "healthy:1",
+        "degraded:",
+        "degraded:-1",
+        "rebuilt",
+        "rebuilding:0",
+    ] {
         let refused = state(wrong).expect_err(wrong).to_string();
         assert!(refused.starts_with(&format!("{wrong}: ")), "{refused}");
     }

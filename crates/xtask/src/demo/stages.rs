@@ -28,7 +28,7 @@ const NEEDED_BYTES: u64 = 7 << 30;
 /// Operations that the dying drive still does: it dies in the middle of the load.
 const DIES_AFTER_OPERATIONS: u32 = 300;
 
-/// Share of the drives that the rebuild may take while it is measured against a load.
+/// Priority of the rebuild while it is measured against a load.
 const REBUILD_PRIORITY_MEASURED: &str = "10";
 const REBUILD_PRIORITY_AFTER: &str = "60";
 

@@ -244,7 +244,18 @@ const READS_UNDER_REBUILD: Figure = Figure {
     ..REBUILDS_UNDER_LOAD
 };
 
-pub const FIGURES: [Figure; 27] = [
+/// What saving a large file is to the array.
+const DEGRADED_SAVES: Figure = Figure {
+    name: "sequential write, 1 MiB, degraded",
+    array: R6,
+    missing: 1,
+    against: Against::Healthy,
+    published: "97 %",
+    bar_percent: Some(98.0),
+    ..MIB_WRITES
+};
+
+pub const FIGURES: [Figure; 29] = [
     STRIPES,
     Figure {
         array: R6,
@@ -334,5 +345,13 @@ pub const FIGURES: [Figure; 27] = [
         published: "94 %",
         bar_percent: Some(95.0),
         ..STRIPES
+    },
+    DEGRADED_SAVES,
+    Figure {
+        name: "sequential write, 1 MiB, rebuilding",
+        rebuild: true,
+        published: "93 %",
+        bar_percent: Some(95.0),
+        ..DEGRADED_SAVES
     },
 ];

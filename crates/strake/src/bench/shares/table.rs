@@ -57,14 +57,16 @@ impl Share {
             self.against,
             self.published,
         );
-        println!(
-            "    {:.2} GB/s, {:.1} kIOPS; drives busy {:.0} %, core idle {:.0} %; a request: {}",
-            measured.gbps.median,
-            measured.iops.median / 1e3,
-            measured.busy.median * 100.0,
-            measured.idle.median * 100.0,
-            measured.asked.text()
-        );
+        if measured.iops.median > 0.0 {
+            println!(
+                "    {:.2} GB/s, {:.1} kIOPS; drives busy {:.0} %, core idle {:.0} %; a request: {}",
+                measured.gbps.median,
+                measured.iops.median / 1e3,
+                measured.busy.median * 100.0,
+                measured.idle.median * 100.0,
+                measured.asked.text()
+            );
+        }
         if let Some(rebuilt) = &self.rebuilt_per_second {
             println!("    rebuilt meanwhile: {:.1} MB/s", rebuilt.median / 1e6);
         }
