@@ -4,12 +4,14 @@
 //! (`arch/`), which is what lets the compiler use its instructions.
 //!
 //! Sources are read once per batch of output rows: the sums of a batch stay in
-//! registers while all columns pass by, or a group of them where a kernel takes many columns in groups.
-//! An update reads each old and new content once and
-//! the parities once, and adds what has changed to all of them in that pass. Where more than one batch is needed, the
-//! strips are cut into blocks whose sources stay in the first-level cache between the
-//! batches. What remains of a strip after the last whole step goes to the plain code;
-//! in this house lengths are multiples of 512 bytes, and nothing remains.
+//! registers while all columns pass by, or a group of them where a kernel takes many
+//! columns in groups. An update reads each old and new content once and the parities
+//! once, and adds what has changed to all of them in that pass. Where more than one
+//! batch is needed, the strips are cut into blocks whose sources stay in the first-level
+//! cache between the batches. Strips are looked up a pane or a piece at a time, so that
+//! the innermost loops check nothing. What remains of a strip after the last whole piece
+//! goes to the plain code; in this house lengths are multiples of 512 bytes, and nothing
+//! remains.
 
 use std::ops::Range;
 
@@ -134,6 +136,10 @@ const BLOCK_BYTES: usize = 24 * 1024;
 /// Carries out the whole job.
 #[inline(always)]
 pub(crate) fn run<V: Vector>(isa: V::Isa, job: &mut Job<'_, '_>) {
+    const {
+        assert!(PIECE_BYTES.is_multiple_of(LONG_SPAN * V::BYTES));
+        assert!(PANE_BYTES.is_multiple_of(PIECE_BYTES));
+    }
     let whole = job.len - job.len % PIECE_BYTES;
     if whole > 0 {
         if job.is_uniform() {

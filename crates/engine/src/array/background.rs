@@ -79,9 +79,9 @@ struct Pass {
     members: Vec<MemberIndex>,
     /// No new bands: the pass ends when the outstanding ones have.
     draining: bool,
-    /// A pause ends then, or when clients have been idle for a while.
+    /// A pause ends then, or when clients have been idle for a while, or by a higher priority.
     resume_ns: u64,
-    /// During a pause: when to look at the clients again.
+    /// During a pause: when to look again whether it goes on.
     look_ns: u64,
     next_save_ns: u64,
     saving: Saving,
@@ -428,12 +428,12 @@ impl Array {
 
     fn pass_work(&mut self, out: &mut Vec<Action>) {
         for _ in 0..SKIPS_MAX {
-            let window = self.window().round().max(1.0) as usize;
-            let busy = self.clients_busy();
+            let window = self.window();
             let Some(pass) = &mut self.background.pass else {
                 return;
             };
-            let paused = busy && self.now_ns < pass.resume_ns;
+            // A priority raised meanwhile ends a pause, too.
+            let paused = window < 1.0 && self.now_ns < pass.resume_ns;
             if paused {
                 pass.look_ns = self.now_ns + BUSY_NS;
             }
@@ -442,7 +442,7 @@ impl Array {
             let wait = pass.draining
                 || pass.kind == TaskKind::Scrub && urgent
                 || pass.next >= pass.end
-                || pass.outstanding.len() >= window
+                || pass.outstanding.len() >= window.round().max(1.0) as usize
                 || pass.failed.len() >= FAILED_MAX
                 || paused;
             if wait {

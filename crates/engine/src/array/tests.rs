@@ -878,3 +878,22 @@ fn long_work_pauses_while_clients_are_busy_and_no_longer() {
     bench.tick(1100 * MS);
     assert_eq!(reads(&bench), 16 * one_band);
 }
+
+#[test]
+fn a_priority_that_is_raised_ends_a_pause() {
+    const MS: u64 = 1_000_000;
+    let mut bench = Bench::running(Level::Raid5, 3);
+    bench.written();
+    bench.command(Command::Priority(1));
+    bench.end_all();
+    bench.command(Command::Scrub { repair: false });
+    bench.tick(10 * MS);
+    bench.end_round();
+    bench.submit(Operation::Read, 0, 4096);
+    bench.end_all();
+    bench.tick(20 * MS);
+    assert!(bench.pending.is_empty(), "{:?}", bench.sorts());
+    bench.command(Command::Priority(50));
+    bench.tick(30 * MS);
+    assert!(bench.sorts().contains(&Sort::Read));
+}

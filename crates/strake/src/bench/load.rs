@@ -96,12 +96,9 @@ pub fn run(rig: &mut Rig, load: &Load) -> anyhow::Result<Measured> {
         );
     }
     if load.fill {
-        fill(rig, span_bytes)?;
+        prepare(rig, load)?;
     }
     if load.rebuild {
-        if load.fill {
-            rig.touch_absent()?;
-        }
         rig.rebuild()?;
     }
     let blocks = span_bytes / load.block_bytes;
@@ -270,6 +267,18 @@ impl<'a> Run<'a> {
         let pairs = now.iter().zip(then);
         pairs.map(|(now, then)| now.since(then)).collect()
     }
+}
+
+/// Has all memory that a load will use touched.
+///
+/// # Errors
+/// A request that failed; a drive that cannot be written.
+pub fn prepare(rig: &mut Rig, load: &Load) -> anyhow::Result<()> {
+    fill(rig, load.span_bytes.min(rig.volume_bytes))?;
+    if load.rebuild {
+        rig.touch_absent()?;
+    }
+    Ok(())
 }
 
 /// Writes the volume up to `span_bytes`, one request at a time.

@@ -186,7 +186,7 @@ impl Rig {
     /// Those of [`Rig::run`] on any of them; a core that cannot be had.
     pub fn run_together(&mut self, load: &Load, others: &[usize]) -> anyhow::Result<Measured> {
         if load.fill {
-            load::fill(self, load.span_bytes.min(self.volume_bytes))?;
+            load::prepare(self, load)?;
         }
         let parts = others.len() + 1;
         let load = |part| Load {
